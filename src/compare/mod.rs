@@ -1,0 +1,9 @@
+//! What the samples say about one build against another.
+//!
+//! Takes series of samples of cells, one metric at a time. Gives ratios with 95% intervals, a
+//! verdict for each, and the summary of each group of steps. Pure: no clock, no database, no
+//! randomness. Never averages a doubtful sample in and never calls an absence of evidence sameness.
+
+mod result;
+
+pub use result::{Comparison, GroupSummary, Row, Verdict};

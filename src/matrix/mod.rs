@@ -1,0 +1,19 @@
+//! What the user wants built and measured.
+//!
+//! Takes the text of a matrix file (TOML). Gives a checked [`Matrix`] and its [`Cell`]s, or every
+//! mistake in the file at once, each with its line and key.
+//! Never reads a source tree, never asks the machine anything: the same text always gives the same
+//! cells.
+
+mod axis;
+mod cell;
+mod expand;
+mod file;
+mod mistake;
+mod workload;
+
+pub use axis::{Axis, AxisKind, AXES, axis};
+pub use cell::{Cell, Dbms, Revision, SourceSpec};
+pub use file::{BisectWindow, Matrix, Target};
+pub use mistake::{ConfigurationError, nearest};
+pub use workload::{Workload, WorkloadKind};
