@@ -28,6 +28,7 @@ pub const AXES: &[Axis] = &[
     Axis { name: "build", kind: AxisKind::Build, default: "def", canonical: build_configuration },
     Axis { name: "compiler", kind: AxisKind::Build, default: "gcc", canonical: compiler },
     Axis { name: "lto", kind: AxisKind::Build, default: "off", canonical: lto },
+    Axis { name: "patches", kind: AxisKind::Build, default: "none", canonical: patches },
     Axis { name: "cflags", kind: AxisKind::Build, default: "", canonical: words },
     Axis { name: "configure", kind: AxisKind::Build, default: "", canonical: words },
     Axis { name: "config", kind: AxisKind::Run, default: "cx9a2a_small", canonical: file_name },
@@ -43,7 +44,7 @@ pub fn axis(name: &str) -> Option<&'static Axis> {
 }
 
 /// Named build configurations of Postgres, `facts/builds.md` section 3.4.
-const BUILD_CONFIGURATIONS: [&str; 6] = ["def", "o2nofp", "o3", "o3_native", "o3_native_lto", "o3_native_lto_nofp"];
+const BUILD_CONFIGURATIONS: [&str; 5] = ["def", "o2nofp", "o3", "o3_native", "o3_native_lto"];
 
 fn build_configuration(value: &str) -> Result<String, String> {
     if BUILD_CONFIGURATIONS.contains(&value) {
@@ -68,6 +69,16 @@ fn lto(value: &str) -> Result<String, String> {
         "full" | "on" | "true" => Ok("full".to_owned()),
         "thin" => Ok("thin".to_owned()),
         _ => Err(format!("`{value}` is not an LTO mode; write off, full, or thin (clang only)")),
+    }
+}
+
+/// A patch set: `none`, one patch, or several joined by `+` in the order of application.
+fn patches(value: &str) -> Result<String, String> {
+    let fine = |name: &str| !name.is_empty() && name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_');
+    if value == "none" || value.split('+').all(fine) {
+        Ok(value.to_owned())
+    } else {
+        Err(format!("`{value}` is not a patch set; write none, a patch's name (small letters, digits, `_`), or several joined by `+`"))
     }
 }
 

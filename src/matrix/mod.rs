@@ -10,10 +10,15 @@ mod cell;
 mod expand;
 mod file;
 mod mistake;
+mod reader;
 mod workload;
 
 pub use axis::{Axis, AxisKind, AXES, axis};
 pub use cell::{Cell, Dbms, Revision, SourceSpec};
-pub use file::{BisectWindow, Matrix, Target};
+pub use expand::pairs_along;
+pub use file::{BisectWindow, Matrix, SourceKind, Target};
 pub use mistake::{ConfigurationError, nearest};
 pub use workload::{Workload, WorkloadKind};
+
+#[cfg(test)]
+mod tests;

@@ -170,7 +170,7 @@ impl Program {
     pub fn lines(self, mut on_line: impl FnMut(u32, &str)) -> Result<Finished, ProcessError> {
         let started = Instant::now();
         let (reader, writer) = std::io::pipe().map_err(|error| self.error(Outcome::Output(error), String::new()))?;
-        let handle = self.start(|expression| expression.stdout_file(writer).stderr_to_stdout())?;
+        let handle = self.start(|expression| expression.stderr_to_stdout().stdout_file(writer))?;
         let pid = handle.pids().first().copied().unwrap_or_default();
         // The reader blocks on the child's output, so deadline and interrupt are watched from here on a
         // second thread, which ends the group and thereby the output.
@@ -244,7 +244,7 @@ impl Program {
 
     fn start_into(&self, file: &File) -> Result<Handle, ProcessError> {
         let copy = file.try_clone().map_err(|error| self.error(Outcome::Output(error), String::new()))?;
-        self.start(|expression| expression.stdout_file(copy).stderr_to_stdout())
+        self.start(|expression| expression.stderr_to_stdout().stdout_file(copy))
     }
 
     fn start(&self, redirect: impl FnOnce(duct::Expression) -> duct::Expression) -> Result<Handle, ProcessError> {
