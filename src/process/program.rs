@@ -38,6 +38,7 @@ pub struct Program {
     deadline: Option<Duration>,
     log: Option<PathBuf>,
     signal_on_death: Signal,
+    jobserver: Option<jobserver::Client>,
 }
 
 /// A command that succeeded.
@@ -61,6 +62,7 @@ impl Program {
             deadline: None,
             log: None,
             signal_on_death: Signal::SIGKILL,
+            jobserver: None,
         }
     }
 
@@ -132,6 +134,13 @@ impl Program {
     #[must_use]
     pub const fn signal_on_death(mut self, signal: Signal) -> Self {
         self.signal_on_death = signal;
+        self
+    }
+
+    /// Lets the command take part in a budget of parallel jobs; `make` finds it in MAKEFLAGS.
+    #[must_use]
+    pub fn jobserver(mut self, budget: &jobserver::Client) -> Self {
+        self.jobserver = Some(budget.clone());
         self
     }
 
@@ -260,12 +269,15 @@ impl Program {
         } else {
             expression = expression.full_env(&self.env);
         }
-        let (account, signal) = (self.account.clone(), self.signal_on_death);
+        let (account, signal, budget) = (self.account.clone(), self.signal_on_death, self.jobserver.clone());
         let parent = std::process::id().cast_signed();
         expression = expression.before_spawn(move |command| {
             command.process_group(0);
             if let Some(account) = &account {
                 command.uid(account.uid).gid(account.gid);
+            }
+            if let Some(budget) = &budget {
+                budget.configure(command);
             }
             // SAFETY: between fork and exec only async-signal-safe calls are made: prctl and getppid.
             // It runs after the change of user, which would clear the setting.
