@@ -6,10 +6,10 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 use crate::build::BuildFailure;
+use crate::process::{Held, Holder};
 
 use super::key::{BuildInputs, BuildKey};
 use super::layout::Layout;
-use super::lock::{Held, Holder};
 use super::manifest::Manifest;
 use super::slot::BuildSlot;
 

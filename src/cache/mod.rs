@@ -8,7 +8,6 @@
 
 mod key;
 mod layout;
-mod lock;
 mod lookup;
 mod manifest;
 mod slot;
@@ -16,7 +15,6 @@ mod summary;
 
 pub use key::{BuildInputs, BuildKey, FORMAT};
 pub use layout::Layout;
-pub use lock::{Held, Holder};
 pub use lookup::{Cache, Entry, KnownFailure, Lookup};
 pub use manifest::{Manifest, Story};
 pub use slot::{BuildSlot, WorkSlot};

@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use crate::build::{BuildFailure, NEUTRAL_PREFIX};
-use crate::process::end_leftovers;
+use crate::process::{Held, end_leftovers};
 
 use super::key::{BuildInputs, BuildKey};
 use super::layout::Layout;
-use super::lock::Held;
 use super::lookup::{Entry, KnownFailure};
 use super::manifest::{Manifest, Story};
 

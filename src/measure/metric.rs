@@ -88,8 +88,9 @@ metrics! {
     LatencyP99 = "latency_p99", "ms", Higher;
     /// Longest response time.
     LatencyMax = "latency_max", "ms", Higher;
-    /// Peak resident memory of the server's process tree during the window: the largest sum of
-    /// proportional set sizes seen in one-second readings, so that shared buffers count once.
+    /// Peak resident memory of the server's process tree during the window, from one-second readings:
+    /// anonymous memory summed over processes, plus the largest shared and the largest file-backed
+    /// part of one process, since these parts are the same pages in all of them.
     PeakRss = "peak_rss", "MB", Higher;
 }
 

@@ -11,7 +11,7 @@ mod tree;
 mod window;
 
 pub use fingerprint::{Fingerprint, fingerprint};
-pub use host::HostCounters;
+pub use host::{HostCounters, cpus};
 pub use metric::{Metric, Worse};
 pub use tree::TreeCounters;
 pub use window::{Moment, Window};

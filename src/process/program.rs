@@ -33,6 +33,7 @@ pub struct Program {
     argv: Vec<OsString>,
     dir: Option<PathBuf>,
     env: BTreeMap<OsString, OsString>,
+    removed_env: Vec<OsString>,
     inherit_env: bool,
     account: Option<Account>,
     deadline: Option<Duration>,
@@ -57,6 +58,7 @@ impl Program {
             argv: vec![program.as_ref().to_owned()],
             dir: None,
             env: BTreeMap::new(),
+            removed_env: Vec::new(),
             inherit_env: true,
             account: None,
             deadline: None,
@@ -91,6 +93,13 @@ impl Program {
     #[must_use]
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.env.insert(name.as_ref().to_owned(), value.as_ref().to_owned());
+        self
+    }
+
+    /// Takes one variable out of the inherited environment.
+    #[must_use]
+    pub fn without_env(mut self, name: impl AsRef<OsStr>) -> Self {
+        self.removed_env.push(name.as_ref().to_owned());
         self
     }
 
@@ -263,6 +272,9 @@ impl Program {
             expression = expression.dir(dir);
         }
         if self.inherit_env {
+            for name in &self.removed_env {
+                expression = expression.env_remove(name);
+            }
             for (name, value) in &self.env {
                 expression = expression.env(name, value);
             }

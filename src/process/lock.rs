@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::process::stop_if_interrupted;
+use super::interrupt::stop_if_interrupted;
 
 /// A lock that is held until this is dropped.
 #[derive(Debug)]

@@ -1,0 +1,206 @@
+//! Our own patches: a header that says why and for what, then a diff that must apply cleanly.
+
+use std::cell::Cell as Counter;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use git2::{ApplyOptions, Diff, Oid, Repository};
+use serde::{Deserialize, Serialize};
+
+use crate::matrix::{Cell, ConfigurationError};
+
+use super::sources::version_of;
+use super::tree::{SourceTree, open};
+
+/// A patch that was applied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppliedPatch {
+    /// Name, without folder and ending.
+    pub name: String,
+    /// BLAKE3 of the patch file.
+    pub digest: String,
+    /// Why it exists, from its header.
+    pub why: String,
+}
+
+/// A patch file, taken apart.
+struct PatchFile {
+    name: String,
+    digest: String,
+    why: String,
+    range: String,
+    diff: String,
+}
+
+/// Applies the patches that the cell asks for and whose range covers the tree.
+pub(super) fn apply(mut tree: SourceTree, cell: &Cell, patches: &Path) -> anyhow::Result<SourceTree> {
+    if cell.patches.is_empty() {
+        return Ok(tree);
+    }
+    let version = version_of(cell.dbms, &tree)?;
+    for name in &cell.patches {
+        let file = read(patches, cell, name)?;
+        let repository = open(&tree.store)?;
+        if covers(&file, &version, tree.commit.as_deref(), &repository)? {
+            tree.tree = apply_one(&repository, &tree.tree, &file)
+                .with_context(|| format!("the patch {name} covers {} (Range: {}) and must apply", tree.described, file.range))?
+                .to_string();
+            tree.patches.push(AppliedPatch { name: file.name, digest: file.digest, why: file.why });
+        }
+    }
+    Ok(tree)
+}
+
+fn read(patches: &Path, cell: &Cell, name: &str) -> anyhow::Result<PatchFile> {
+    let dir = patches.join(cell.dbms.name());
+    let path = dir.join(format!("{name}.patch"));
+    let text = std::fs::read_to_string(&path).map_err(|error| {
+        let mut there: Vec<_> = std::fs::read_dir(&dir)
+            .map(|entries| entries.flatten().filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".patch").map(str::to_owned)).collect())
+            .unwrap_or_default();
+        there.sort();
+        let there = if there.is_empty() { "there is none".to_owned() } else { format!("there are: {}", there.join(", ")) };
+        ConfigurationError::new(format!("the cell {} asks for the patch `{name}`, but {} cannot be read: {error}; for {} {there}", cell.name, path.display(), cell.dbms))
+    })?;
+    let start = text.find("diff --git ").or_else(|| text.find("--- ")).unwrap_or(text.len());
+    let (header, diff) = text.split_at(start);
+    let field = |key: &str| {
+        header.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).map(str::trim).filter(|value| !value.is_empty()).map(str::to_owned).ok_or_else(|| {
+            ConfigurationError::new(format!("the header of the patch {} has no line `{key}: ...`; patches/README.md shows the format", path.display()))
+        })
+    };
+    let (why, dbms, range) = (field("Why")?, field("Dbms")?, field("Range")?);
+    if dbms != cell.dbms.name() {
+        bail!(ConfigurationError::new(format!("the patch {} is for {dbms}, and the cell {} is {}", path.display(), cell.name, cell.dbms)));
+    }
+    if diff.is_empty() {
+        bail!(ConfigurationError::new(format!("the patch {} has a header and no diff", path.display())));
+    }
+    Ok(PatchFile { name: name.to_owned(), digest: blake3::hash(text.as_bytes()).to_hex().to_string(), why, range, diff: diff.to_owned() })
+}
+
+/// A version in an order: 17devel < 17beta1 < 17rc1 < 17.0.
+fn ordered(version: &str) -> Option<(u32, u32, u32)> {
+    let end = version.find(|c: char| !c.is_ascii_digit()).unwrap_or(version.len());
+    let major = version[..end].parse().ok()?;
+    let rest = &version[end..];
+    let number = |text: &str| text.parse().ok();
+    if let Some(minor) = rest.strip_prefix('.') {
+        return Some((major, 3, number(minor)?));
+    }
+    if let Some(number) = rest.strip_prefix("beta").map(number) {
+        return Some((major, 1, number?));
+    }
+    if let Some(number) = rest.strip_prefix("rc").map(number) {
+        return Some((major, 2, number?));
+    }
+    (rest == "devel").then_some((major, 0, 0))
+}
+
+/// The versions that one word of a range stands for, first and last: `15` is all of 15.
+fn bounds(word: &str) -> Option<((u32, u32, u32), (u32, u32, u32))> {
+    if let Ok(major) = word.parse::<u32>() {
+        return Some(((major, 0, 0), (major, 3, u32::MAX)));
+    }
+    ordered(word).map(|one| (one, one))
+}
+
+/// Whether the patch's range covers a tree: `any`, versions (`16`, `17beta1`, `11.19-11.22`), git
+/// ranges (`A..B`), several separated by commas.
+fn covers(file: &PatchFile, version: &str, commit: Option<&str>, repository: &Repository) -> anyhow::Result<bool> {
+    let wrong = |word: &str| ConfigurationError::new(format!("the patch {} has the range `{word}`, which is neither a version such as 16 or 11.19-11.22, a git range A..B, nor any", file.name));
+    let at = ordered(version).ok_or_else(|| wrong(version))?;
+    for word in file.range.split(',').map(str::trim) {
+        let covered = if word == "any" {
+            true
+        } else if let Some((from, to)) = word.split_once("..") {
+            let Some(commit) = commit else { continue };
+            let id = |text: &str| repository.revparse_single(text).and_then(|object| object.peel_to_commit()).map(|commit| commit.id()).map_err(|_| wrong(word));
+            // A range of a history that this repository does not have covers nothing in it.
+            let (Ok(from), Ok(to)) = (id(from), id(to)) else { continue };
+            let commit = Oid::from_str(commit)?;
+            let before_end = commit == to || repository.graph_descendant_of(to, commit)?;
+            before_end && repository.graph_descendant_of(commit, from)?
+        } else {
+            let (first, last) = word.split_once('-').unwrap_or((word, word));
+            let (first, last) = (bounds(first.trim()).ok_or_else(|| wrong(word))?, bounds(last.trim()).ok_or_else(|| wrong(word))?);
+            first.0 <= at && at <= last.1
+        };
+        if covered {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn apply_one(repository: &Repository, tree: &str, file: &PatchFile) -> anyhow::Result<Oid> {
+    let tree = repository.find_tree(Oid::from_str(tree)?)?;
+    let diff = Diff::from_buffer(file.diff.as_bytes()).with_context(|| format!("the patch {} is not a diff that git understands", file.name))?;
+    let mut index = match repository.apply_to_tree(&tree, &diff, None) {
+        Ok(index) => index,
+        Err(error) => bail!("{}", failed_hunk(repository, &tree, &diff, &error)),
+    };
+    Ok(index.write_tree_to(repository)?)
+}
+
+/// Names the first hunk that does not apply, by applying one more each time.
+fn failed_hunk(repository: &Repository, tree: &git2::Tree, diff: &Diff, error: &git2::Error) -> String {
+    let mut hunks = Vec::new();
+    let listed = diff.foreach(
+        &mut |_, _| true,
+        None,
+        Some(&mut |delta, hunk| {
+            let path = delta.new_file().path().map_or_else(String::new, |path| path.display().to_string());
+            hunks.push(format!("{path}: {}", String::from_utf8_lossy(hunk.header()).trim()));
+            true
+        }),
+        None,
+    );
+    if listed.is_err() {
+        return error.message().to_owned();
+    }
+    for (last, name) in hunks.iter().enumerate() {
+        let seen = Counter::new(0);
+        let mut options = ApplyOptions::new();
+        options.hunk_callback(|_| {
+            seen.set(seen.get() + 1);
+            seen.get() <= last + 1
+        });
+        if repository.apply_to_tree(tree, diff, Some(&mut options)).is_err() {
+            return format!("hunk {} of {} does not apply: {name}", last + 1, hunks.len());
+        }
+    }
+    error.message().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn covered(range: &str, version: &str) -> bool {
+        let dir = tempfile::tempdir().unwrap();
+        let repository = Repository::init_bare(dir.path()).unwrap();
+        let file = PatchFile { name: "p".to_owned(), digest: String::new(), why: String::new(), range: range.to_owned(), diff: String::new() };
+        covers(&file, version, None, &repository).unwrap()
+    }
+
+    #[test]
+    fn ranges_cover_what_they_say() {
+        for (range, version, wanted) in [
+            ("any", "16.3", true),
+            ("16", "16.3", true),
+            ("16", "16beta1", true),
+            ("16", "17beta1", false),
+            ("10-15", "15.99", true),
+            ("10-15", "16devel", false),
+            ("11.19-11.22", "11.18", false),
+            ("11.19-11.22", "11.19", true),
+            ("17beta1", "17.0", false),
+            ("17beta1-17", "17.2", true),
+            ("12, 14", "13.4", false),
+            ("12, 14", "14.1", true),
+        ] {
+            assert_eq!(covered(range, version), wanted, "{range} {version}");
+        }
+    }
+}

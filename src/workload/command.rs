@@ -1,0 +1,129 @@
+//! The sysbench commands of loading and of a step.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::matrix::Dbms;
+use crate::process::Program;
+use crate::server::{Area, Endpoint, RunningServer};
+
+use super::step::{Script, Step};
+
+/// What is loaded into a new data directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// Tables.
+    pub tables: u64,
+    /// Rows of each table.
+    pub rows: u64,
+    /// Seed of the rows' contents: equal seeds give equal rows on every build.
+    pub seed: u64,
+}
+
+/// One step to be run.
+#[derive(Clone, Copy, Debug)]
+pub struct StepPlan {
+    /// Which.
+    pub step: &'static Step,
+    /// Clients.
+    pub threads: u64,
+    /// Tables.
+    pub tables: u64,
+    /// Rows of each table.
+    pub rows: u64,
+    /// Seconds before the measured window.
+    pub warmup: u32,
+    /// Seconds of the measured window.
+    pub time: u32,
+    /// Seed of the client's random numbers.
+    pub seed: u64,
+}
+
+/// Longest time for loading one million rows; loads have at least one million's time.
+const LOAD_LIMIT_PER_MILLION: Duration = Duration::from_secs(600);
+
+/// Creates the benchmark's database and tables, and brings the server to rest.
+///
+/// # Errors
+/// When sysbench or the server refuses.
+pub fn load(server: &mut RunningServer, load: &Load, area: &Area, log: &Path) -> anyhow::Result<()> {
+    let endpoint = server.endpoint().clone();
+    server.sql(&format!("CREATE DATABASE {}", endpoint.database))?;
+    let millions = u32::try_from(load.tables.saturating_mul(load.rows) / 1_000_000 + 1).unwrap_or(u32::MAX);
+    let done = sysbench(area)
+        .arg("oltp_point_select")
+        .args(connection(&endpoint))
+        .arg(format!("--tables={}", load.tables))
+        .arg(format!("--table-size={}", load.rows))
+        // The default distribution would draw most values of k from 1% of the range, and range scans
+        // would see other row counts than with a uniform one (`facts/workloads.md` section 1.2).
+        .arg("--rand-type=uniform")
+        .arg(format!("--rand-seed={}", load.seed))
+        .arg("prepare")
+        .deadline(LOAD_LIMIT_PER_MILLION.saturating_mul(millions))
+        .output();
+    let said = match &done {
+        Ok(done) => done.output.clone(),
+        Err(error) => error.to_string(),
+    };
+    std::fs::write(log, said).with_context(|| format!("cannot write {}", log.display()))?;
+    if let Err(error) = done {
+        server.check()?;
+        return Err(error).context("cannot load the tables");
+    }
+    server.quiesce(true).map(drop)
+}
+
+/// The command of one step. Three seconds-counts make the window: the report checkpoint after the
+/// warm-up resets sysbench's statistics, so response times leave the warm-up out; one more second at
+/// the end keeps all connections alive until the window's last reading.
+pub(super) fn command(plan: &StepPlan, endpoint: &Endpoint, area: &Area) -> anyhow::Result<Program> {
+    let script = match plan.step.script {
+        Script::Stock(name) => name.to_owned(),
+        Script::Own(name, text) => {
+            let path = area.dir.join(name);
+            std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+            path.to_string_lossy().into_owned()
+        }
+    };
+    let total = plan.warmup + plan.time + 1;
+    Ok(sysbench(area)
+        .arg(script)
+        .args(connection(endpoint))
+        .arg(format!("--tables={}", plan.tables))
+        .arg(format!("--table-size={}", plan.rows))
+        .args(plan.step.options)
+        .arg(format!("--threads={}", plan.threads))
+        .arg("--events=0")
+        .arg(format!("--time={total}"))
+        .arg("--report-interval=1")
+        .arg(format!("--report-checkpoints={}", plan.warmup))
+        .args(["--percentile=95", "--histogram=on", "--rand-type=uniform"])
+        .arg(format!("--rand-seed={}", plan.seed))
+        .arg("run")
+        .deadline(Duration::from_secs(u64::from(total) + 60)))
+}
+
+fn sysbench(area: &Area) -> Program {
+    Program::new("sysbench").dir(&area.dir).account(area.account.as_ref()).env("LC_ALL", "C").mark(&area.dir)
+}
+
+fn connection(endpoint: &Endpoint) -> Vec<String> {
+    match endpoint.dbms {
+        Dbms::Postgres => vec![
+            "--db-driver=pgsql".to_owned(),
+            format!("--pgsql-host={}", endpoint.socket_dir.display()),
+            format!("--pgsql-port={}", endpoint.port),
+            format!("--pgsql-user={}", endpoint.user),
+            format!("--pgsql-db={}", endpoint.database),
+        ],
+        Dbms::Mysql | Dbms::Myrocks | Dbms::Mariadb => vec![
+            "--db-driver=mysql".to_owned(),
+            format!("--mysql-socket={}", endpoint.socket_dir.join("mysql.sock").display()),
+            format!("--mysql-user={}", endpoint.user),
+            format!("--mysql-db={}", endpoint.database),
+        ],
+    }
+}
