@@ -1,125 +1,145 @@
-//! What to measure next: the class whose reading tells most per second.
+//! What to measure next: the class whose readings tell most per second.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use super::model::Posterior;
+use super::builds::Builds;
+use super::model::Belief;
 use super::question::{Evidence, Question};
+use super::range::{Range, floors};
 
-/// Chance that a class far from every known failure cannot be built.
-const RARE_FAILURE: f64 = 0.02;
-/// Chance that a class between two failures cannot be built.
-const SURE_FAILURE: f64 = 0.98;
+/// Numbers of further restarts of a class that are weighed against each other. A build pays off by
+/// all the readings it will give, not by the first one alone.
+const FURTHER: [f64; 5] = [1.0, 2.0, 4.0, 8.0, 16.0];
+/// Points at which the information of a class without readings is computed exactly.
+const TABLE: usize = 64;
 
-/// Distinct classes in order, each with the probability that the change is at or before it.
-fn changed_by_class(question: &Question, posterior: &Posterior) -> BTreeMap<usize, f64> {
-    let mut sum = 0.0;
-    let mut by_class = BTreeMap::new();
-    for (commit, mass) in question.commits.iter().zip(&posterior.commits) {
-        sum += mass;
-        by_class.insert(commit.class, sum);
-    }
-    by_class
+/// A proposal.
+pub(super) struct Choice {
+    pub class: usize,
+    /// Bits that the next reading is expected to tell.
+    pub bits: f64,
+    /// Seconds until then.
+    pub seconds: f64,
 }
 
-/// The class to measure, and how many bits its reading is expected to tell; `None` when every class
-/// is unbuildable.
-pub fn choose(question: &Question, evidence: &Evidence, posterior: &Posterior) -> Option<(usize, f64)> {
-    let mut readings: BTreeMap<usize, f64> = BTreeMap::new();
-    for reading in &evidence.readings {
-        *readings.entry(reading.class).or_default() += 1.0;
+/// What a reading of a class can tell apart, on the log scale.
+struct Levels {
+    delta: f64,
+    noise: f64,
+    /// Variance that repetitions of one build do not average out: its layout, and how well the two
+    /// levels themselves are known.
+    lasting: f64,
+}
+
+impl Levels {
+    fn new(question: &Question, belief: &Belief) -> Self {
+        let (mean, deviation) = belief.posterior.delta.unwrap_or((0.0, 0.0));
+        let layout = belief.posterior.tau.powi(2);
+        Self { delta: mean.max(floors(question).0).max(1e-9), noise: belief.posterior.sigma.powi(2), lasting: layout + deviation * deviation / 4.0 }
     }
-    let delta = posterior.delta.0.max(question.floor.ln_1p());
-    let tested: BTreeSet<usize> = evidence.built.iter().chain(readings.keys()).copied().collect();
-    let mut best: Option<(usize, f64, f64)> = None;
-    for (class, changed) in changed_by_class(question, posterior) {
-        if evidence.unbuildable.contains(&class) {
+
+    /// Separation of the levels, in standard deviations of what `more` readings add to `count`.
+    fn separation(&self, count: f64, more: f64) -> f64 {
+        let precision = |count: f64| if count > 0.0 { 1.0 / (self.lasting + self.noise / count) } else { 0.0 };
+        self.delta * (precision(count + more) - precision(count)).max(0.0).sqrt()
+    }
+}
+
+/// The class to measure next among those that `affordable` (seconds) accepts; `None` when there is
+/// none whose reading could tell anything.
+pub(super) fn choose(question: &Question, evidence: &Evidence, range: &Range, belief: &Belief, affordable: impl Fn(f64) -> bool) -> Option<Choice> {
+    let builds = Builds::new(range, evidence);
+    let levels = Levels::new(question, belief);
+    let after = after_change(question, range, belief);
+    let restart = evidence.restart_seconds.max(1e-3);
+    let fresh: Vec<Table> = FURTHER.iter().map(|more| Table::new(levels.separation(0.0, *more))).collect();
+    let mut best: Option<(f64, Choice)> = None;
+    for (class, failure) in builds.testable() {
+        let Some(p) = range.classes.binary_search(&class).ok().and_then(|at| after.get(at).copied()) else { continue };
+        #[expect(clippy::cast_precision_loss, reason = "a number of readings")]
+        let count = belief.measured.binary_search(&class).map_or(0.0, |at| belief.counts[at] as f64);
+        let build = if builds.is_made(class) { 0.0 } else { evidence.build_seconds.max(0.0) };
+        let bits = |at: usize| if count > 0.0 { information(p, levels.separation(count, FURTHER[at])) } else { fresh[at].at(p) };
+        let works = 1.0 - failure;
+        let worth = (0..FURTHER.len()).map(|at| works * bits(at) / (build + works * FURTHER[at] * restart)).fold(0.0, f64::max);
+        if worth <= 1e-12 || !affordable(build + restart) {
             continue;
         }
-        let separation = separation(delta, posterior, readings.get(&class).copied().unwrap_or(0.0));
-        let bits = information(changed.clamp(0.0, 1.0), separation);
-        let failure = if tested.contains(&class) { 0.0 } else { failure_chance(class, &tested, &evidence.unbuildable) };
-        let build = if tested.contains(&class) { 0.0 } else { evidence.build_seconds };
-        let cost = build + (1.0 - failure) * 2.0 * evidence.restart_seconds + 1e-9;
-        let worth = bits * (1.0 - failure) / cost;
-        // Equal worth: the seed decides, so that equal questions have equal answers.
-        let better = best.is_none_or(|(other, _, most)| worth > most * (1.0 + 1e-9) || ((worth - most).abs() <= most * 1e-9 && tie(question.seed, class) > tie(question.seed, other)));
+        // Equal worth is settled by the seed, so that equal questions have equal answers.
+        let better = best.as_ref().is_none_or(|(most, other)| {
+            let equal = (worth - most).abs() <= 1e-9 * most;
+            if equal { tie(question.seed, class) > tie(question.seed, other.class) } else { worth > *most }
+        });
         if better {
-            best = Some((class, bits, worth));
+            best = Some((worth, Choice { class, bits: bits(0), seconds: build + restart }));
         }
     }
-    best.map(|(class, bits, _)| (class, bits))
+    best.map(|(_, choice)| choice)
 }
 
-fn tie(seed: u64, class: usize) -> u64 {
-    let bytes = blake3::hash(format!("{seed} {class}").as_bytes());
-    u64::from_le_bytes(bytes.as_bytes()[..8].try_into().unwrap_or_default())
+/// For each class of the range, the probability that it has the changed behaviour.
+fn after_change(question: &Question, range: &Range, belief: &Belief) -> Vec<f64> {
+    let mut after = vec![0.0; range.classes.len()];
+    for (commit, mass) in question.commits.iter().zip(&belief.posterior.commits) {
+        if let Ok(at) = range.classes.binary_search(&commit.class) {
+            after[at] += mass;
+        }
+    }
+    let mut sum = 0.0;
+    for value in &mut after {
+        sum += *value;
+        *value = f64::clamp(sum, 0.0, 1.0);
+    }
+    after
 }
 
-/// Distance between the two levels in standard deviations of what one more reading of a class with
-/// `count` readings adds. Its build's own offset is the same each time, so repetitions tell less and
-/// less.
-fn separation(delta: f64, posterior: &Posterior, count: f64) -> f64 {
-    let precision = |count: f64| if count == 0.0 { 0.0 } else { 1.0 / (posterior.tau.powi(2) + posterior.sigma.powi(2) / count) };
-    delta * (precision(count + 1.0) - precision(count)).max(0.0).sqrt()
+fn tie(seed: u64, class: usize) -> [u8; 32] {
+    blake3::hash(format!("{seed} {class}").as_bytes()).into()
+}
+
+/// The information of readings with a given separation, by the probability of the label.
+struct Table(Vec<f64>);
+
+impl Table {
+    fn new(separation: f64) -> Self {
+        #[expect(clippy::cast_precision_loss, reason = "a table of a few points")]
+        Self((0..=TABLE).map(|at| information(at as f64 / TABLE as f64, separation)).collect())
+    }
+
+    /// Linear between the points: the order of the classes is what counts.
+    fn at(&self, p: f64) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "a table of a few points")]
+        let position = p.clamp(0.0, 1.0) * TABLE as f64;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the size of the table")]
+        let below = (position.floor() as usize).min(TABLE - 1);
+        #[expect(clippy::cast_precision_loss, reason = "a table of a few points")]
+        let share = position - below as f64;
+        self.0[below] * (1.0 - share) + self.0[below + 1] * share
+    }
 }
 
 /// Bits that a normal reading tells about a label that is 1 with probability `p`, when the levels
-/// are `d` standard deviations apart: the entropy of the mixture less that of the noise, by the
-/// trapezoid rule.
+/// are `d` standard deviations apart: the entropy of the label less the entropy that is expected to
+/// remain, by the trapezoid rule.
 fn information(p: f64, d: f64) -> f64 {
-    if p <= 0.0 || p >= 1.0 || d <= 0.0 {
+    if !(p > 0.0 && p < 1.0 && d > 0.0) {
         return 0.0;
     }
     let entropy = -(p * p.log2() + (1.0 - p) * (1.0 - p).log2());
     if d > 12.0 {
         return entropy;
     }
-    let steps = 80;
-    let (low, high) = (-6.0, d + 6.0);
-    let width = (high - low) / f64::from(steps);
-    let density = |z: f64| (-0.5 * z * z).exp() / (2.0 * std::f64::consts::PI).sqrt();
-    // Expected entropy of the label that remains after the reading.
+    let steps = 60;
+    let width = (d + 10.0) / f64::from(steps);
+    let density = |z: f64| (-0.5 * z * z).exp() / std::f64::consts::TAU.sqrt();
     let remaining: f64 = (0..=steps)
         .map(|step| {
-            let y = low + width * f64::from(step);
+            let y = width * f64::from(step) - 5.0;
             let (zero, one) = ((1.0 - p) * density(y), p * density(y - d));
             let sum = zero + one;
-            let part = |mass: f64| if mass > 0.0 && sum > 0.0 { -mass * (mass / sum).log2() } else { 0.0 };
+            let part = |mass: f64| if mass > 0.0 { -mass * (mass / sum).log2() } else { 0.0 };
             (part(zero) + part(one)) * width
         })
         .sum();
     (entropy - remaining).max(0.0)
-}
-
-/// Chance that a class cannot be built, from the nearest tried class on each side: broken commits
-/// come in stretches, so between two failures it is almost sure, between two builds rare, and between
-/// a failure and a build it falls with the distance from the failure.
-fn failure_chance(class: usize, built: &BTreeSet<usize>, unbuildable: &BTreeSet<usize>) -> f64 {
-    let below = (built.range(..class).next_back(), unbuildable.range(..class).next_back());
-    let above = (built.range(class..).next(), unbuildable.range(class..).next());
-    // Distance to the nearest tried class of a side, and whether it failed.
-    let below = match below {
-        (Some(build), Some(failure)) => Some((class - build.max(failure), failure > build)),
-        (Some(build), None) => Some((class - build, false)),
-        (None, Some(failure)) => Some((class - failure, true)),
-        (None, None) => None,
-    };
-    let above = match above {
-        (Some(build), Some(failure)) => Some((build.min(failure) - class, failure < build)),
-        (Some(build), None) => Some((build - class, false)),
-        (None, Some(failure)) => Some((failure - class, true)),
-        (None, None) => None,
-    };
-    match (below, above) {
-        (Some((_, true)), Some((_, true))) => SURE_FAILURE,
-        (Some((failure, true)), Some((build, false))) | (Some((build, false)), Some((failure, true))) => {
-            #[expect(clippy::cast_precision_loss, reason = "distances between commits")]
-            let share = build as f64 / (build + failure) as f64;
-            share.clamp(RARE_FAILURE, SURE_FAILURE)
-        }
-        (Some((_, true)), None) | (None, Some((_, true))) => 0.9,
-        _ => RARE_FAILURE,
-    }
 }
 
 #[cfg(test)]
@@ -128,20 +148,27 @@ mod tests {
 
     #[test]
     fn information_agrees_with_the_known_capacity() {
-        // peers.md section 4.3: C(1) = 0.161, C(2) = 0.486, C(4) = 0.913 bits at even odds.
-        for (d, wanted) in [(1.0, 0.161), (2.0, 0.486), (4.0, 0.913)] {
+        // Capacity of the binary-input Gaussian channel at even odds, in bits.
+        for (d, wanted) in [(0.5, 0.044), (1.0, 0.161), (2.0, 0.486), (4.0, 0.913)] {
             assert!((information(0.5, d) - wanted).abs() < 0.003, "{d}: {}", information(0.5, d));
         }
         assert!((information(0.5, 20.0) - 1.0).abs() < 1e-9 && information(0.0, 3.0) == 0.0 && information(1.0, 3.0) == 0.0);
     }
 
     #[test]
-    fn failures_are_expected_near_failures() {
-        let built = BTreeSet::from([0, 100]);
-        let broken = BTreeSet::from([50]);
-        let chance = |class| failure_chance(class, &built, &broken);
-        assert!(chance(49) > 0.9 && chance(5) < 0.2 && chance(25) > chance(10));
-        assert!((failure_chance(20, &BTreeSet::from([0, 30, 100]), &broken) - RARE_FAILURE).abs() < 1e-12, "a build between shields it");
-        assert!((failure_chance(60, &built, &BTreeSet::from([50, 70])) - SURE_FAILURE).abs() < 1e-12, "between two failures");
+    fn the_table_keeps_to_the_function() {
+        for d in [0.5, 2.0, 6.0] {
+            let table = Table::new(d);
+            for p in [0.0, 0.013, 0.2, 0.5, 0.77, 1.0] {
+                assert!((table.at(p) - information(p, d)).abs() < 0.02, "{p} {d}");
+            }
+        }
+    }
+
+    #[test]
+    fn readings_of_one_build_tell_less_and_less() {
+        let levels = Levels { delta: 0.05, noise: 0.01_f64.powi(2), lasting: 0.003_f64.powi(2) };
+        let gains: Vec<f64> = (0..6).map(|count| levels.separation(f64::from(count), 1.0)).collect();
+        assert!(gains.is_sorted_by(|one, other| one > other) && gains[5] > 0.0, "{gains:?}");
     }
 }

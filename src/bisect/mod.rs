@@ -6,13 +6,20 @@
 //! Pure: no clock, no process, no randomness but the question's seed. Never thresholds a reading
 //! into good or bad, and never names a commit below the confidence asked for.
 
+mod answer;
+mod builds;
+mod certify;
 mod choose;
+mod confirm;
 mod decide;
 mod model;
+mod normal;
 mod question;
+mod range;
+mod readings;
 mod simulate;
 
 pub use decide::next;
 pub use model::{Posterior, posterior};
 pub use question::{Answer, Candidate, Effect, Evidence, Expect, Next, Outcome, Question, Reading};
-pub use simulate::{Deviates, Noise, Scenario, Simulated, simulate};
+pub use simulate::{Deviates, Drift, Noise, Scenario, Simulated, simulate};

@@ -3,455 +3,385 @@
 //! On the log scale, and with the sign turned so that the expected change is upward, a reading is
 //!
 //! ```text
-//! y = level + delta * [class is at or after the change] + build + drift + noise
+//! y = session + delta * [class is at or after the change] + build + drift + noise
 //! ```
 //!
-//! - `level` has a flat prior and is integrated out;
-//! - `delta` is at least the floor: a mixture of half-normals with scales of 3, 10 and 40 per cent,
-//!   cut off at the floor. Under "no change" it is zero, or below the floor at an unknown place, so
-//!   that a change too small to matter does not pass for one that does;
-//! - `build` ~ N(0, tau^2) is shared by all readings of a class: code layout. tau is 0.2, 0.5, 1 or
-//!   2 per cent with prior 0.35, 0.35, 0.2, 0.1;
-//! - `drift` is a random walk within a session, with 0, 0.1 or 0.5 times the noise's standard
-//!   deviation a step, and an offset of its own for each session;
-//! - `noise` ~ N(0, sigma^2), sigma on a grid from 0.05 to 30 per cent with a log-normal prior around
-//!   2 per cent. A reading that lies far from its class' median counts as noisier than the others, so
-//!   heavy tails do not pass for changes.
+//! - `session` is the level of an unbroken sitting. It has a flat prior and is integrated out, so
+//!   classes are only compared with what was measured in the same sitting.
+//! - `delta` exceeds the floor by an exponential amount with a mean of 10%: the form with a tail long
+//!   enough that a large change is no surprise. Under "no change" it is zero, or uniform below the
+//!   floor with the step anywhere, so that a step too small to matter does not pass for a culprit.
+//! - `build` ~ N(0, tau^2) is shared by all readings of a class: code layout, which no repetition of
+//!   the same build averages out.
+//! - `drift` is a random walk within a session, one step per restart.
+//! - `noise` ~ N(0, sigma^2), with less weight for readings far from the others of their class. sigma
+//!   has the scale-free prior 1 / sigma on a grid around the scatter within classes.
 //!
-//! Commits between two measured classes have the same likelihood and share its mass by their
-//! priors, so only as many hypotheses are computed as there are measured classes.
+//! `delta` is integrated in closed form, sigma, tau and the drift on grids. Commits between two
+//! measured classes have the same likelihood and share it by their priors, so only as many
+//! hypotheses are computed as there are measured classes.
+//!
+//! Neighbouring hypotheses differ by what one class says about its own side. A reading can be a
+//! blunder that says nothing, so that difference is bounded ([`READING_NATS`]): no single reading,
+//! however far out, can exclude a place. It is the bound that the likelihood ratio has under
+//! contaminated noise, where the Gaussian ratio has none.
 
-use std::collections::BTreeMap;
+use nalgebra::{DVector, SymmetricEigen};
 
-use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
-use statrs::function::erf::erfc;
-
-use crate::measure::Worse;
-
-use super::question::{Effect, Evidence, Expect, Question, Reading};
+use super::normal::{log_sum, log_tail};
+use super::question::{Effect, Evidence, Question};
+use super::range::{Range, floors, sign};
+use super::readings::{LEAST_NOISE, Observations, Reduced};
 
 /// Prior probability that nothing changed. Searches are started on suspicion, and four in ten of
 /// those of a large company had no culprit (Henderson et al., ICST 2023).
-const NO_CHANGE: f64 = 0.3;
-/// Build-to-build standard deviation and its prior.
-const TAU: [(f64, f64); 4] = [(0.002, 0.35), (0.005, 0.35), (0.01, 0.2), (0.02, 0.1)];
-/// Drift per step in units of the noise's standard deviation, and its prior.
-const DRIFT: [(f64, f64); 3] = [(0.0, 0.45), (0.1, 0.35), (0.5, 0.2)];
-/// Standard deviation of a session's offset, in units of the noise's.
-const SESSION: f64 = 2.0;
-/// Scales of the effect's prior.
-const SCALES: [f64; 3] = [0.03, 0.1, 0.4];
-/// Ends and points of the noise's grid.
-const SIGMA: (f64, f64, usize) = (0.0005, 0.3, 28);
-/// Centre of the noise's prior, and the width of its logarithm: 95% of hosts between 0.2 and 20%.
-const SIGMA_PRIOR: (f64, f64) = (0.02, 1.15);
-/// Distance from the median, in robust standard deviations, beyond which a reading counts less.
-const OUTLIER: f64 = 2.5;
+pub(super) const NO_CHANGE: f64 = 0.3;
+/// Mean by which a change exceeds the floor, on the log scale.
+const EXCESS: f64 = 0.1;
+/// Standard deviation of builds, and its prior. Published layout effects are mostly below half a per
+/// cent, and now and then several.
+const TAU: [(f64, f64); 5] = [(0.001, 0.2), (0.003, 0.25), (0.006, 0.25), (0.012, 0.2), (0.024, 0.1)];
+/// Only the builds as they are: for what is asked about two builds and not about commits.
+const AS_BUILT: [(f64, f64); 1] = [(0.0, 1.0)];
+/// Variance of a step of the drift in units of the noise's, and its prior.
+const DRIFT: [(f64, f64); 3] = [(0.0, 0.5), (0.01, 0.3), (0.25, 0.2)];
+/// Ends of the grid of sigma, in units of the scatter within classes, and its points.
+const SIGMA: (f64, f64, u32) = (0.2, 8.0, 22);
+/// Scatter that is assumed before any class was measured twice.
+const GUESSED_SIGMA: f64 = 0.02;
+/// Most that one reading can say about the side of its class, in natural logarithms: with one
+/// reading in twenty anywhere within ten standard deviations, the ratio of the contaminated
+/// densities cannot exceed 19 * 10, and reaches a quarter of it where the levels are not known
+/// exactly.
+const READING_NATS: f64 = 4.0;
 
 /// What is believed after the evidence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Posterior {
-    /// Per commit; the first one cannot be a culprit and has zero.
+    /// Probability of each commit; the good end and commits that change no build have zero.
     pub commits: Vec<f64>,
-    /// Nothing changed.
+    /// Probability that nothing changed by the floor or more in the expected direction.
     pub no_change: f64,
-    /// Mean and standard deviation of `delta` under the likeliest place of the change.
-    pub delta: (f64, f64),
-    /// Probability that `delta` exceeds the floor, from the ends alone.
-    pub beyond: f64,
-    /// Probability that it exceeds the floor in the other direction, from the ends alone.
-    pub opposite: f64,
-    /// The noise's standard deviation, posterior mean.
+    /// Size of the change if it lies where it most likely does, in the metric's own direction.
+    pub effect: Option<Effect>,
+    /// Mean and standard deviation of the same on the log scale, the expected direction upward.
+    pub delta: Option<(f64, f64)>,
+    /// Standard deviation of a restart on the log scale, posterior mean.
     pub sigma: f64,
-    /// The builds' standard deviation, posterior mean.
+    /// Standard deviation of a build on the log scale, posterior mean.
     pub tau: f64,
 }
 
-impl Posterior {
-    /// The change's size in the metric's own direction.
-    #[must_use]
-    pub fn effect(&self, question: &Question) -> Effect {
-        let sign = sign(question);
-        let (mean, deviation) = self.delta;
-        let ends = [sign * (mean - 1.96 * deviation), sign * (mean + 1.96 * deviation)];
-        Effect { relative: (sign * mean).exp(), ci95: [ends[0].min(ends[1]).exp(), ends[0].max(ends[1]).exp()] }
-    }
+/// What the ends alone say about the difference of the two builds, whatever its cause.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Ends {
+    /// Probability that it exceeds the floor in the expected direction.
+    pub beyond: f64,
+    /// Probability that it exceeds the floor in the other direction.
+    pub opposite: f64,
+    /// Mean and standard deviation on the log scale, the expected direction upward.
+    pub delta: (f64, f64),
+    /// The same as a ratio.
+    pub effect: Effect,
 }
 
-/// +1 when the expected change makes the metric larger.
-fn sign(question: &Question) -> f64 {
-    let up = (question.worse == Worse::Higher) == (question.expect == Expect::Regression);
-    if up { 1.0 } else { -1.0 }
-}
-
-/// Readings ready for the model.
-struct Data {
-    classes: Vec<usize>,
-    y: DVector<f64>,
-    /// Noise variance of each reading in units of sigma^2.
-    spread: Vec<f64>,
-    sessions: Vec<u64>,
-    order: Vec<f64>,
-    /// First guess of sigma.
-    scale: f64,
-}
-
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len().is_multiple_of(2) { f64::midpoint(values[middle - 1], values[middle]) } else { values[middle] }
-}
-
-impl Data {
-    /// `None` without a usable reading.
-    fn new(question: &Question, readings: &[Reading]) -> Option<Self> {
-        let mut readings: Vec<Reading> = readings.iter().copied().filter(|reading| reading.value.is_finite() && reading.value > 0.0).collect();
-        if readings.is_empty() {
-            return None;
-        }
-        readings.sort_by_key(|reading| reading.sequence);
-        let sign = sign(question);
-        let y: Vec<f64> = readings.iter().map(|reading| sign * reading.value.ln()).collect();
-        let mut by_class: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
-        for (reading, y) in readings.iter().zip(&y) {
-            by_class.entry(reading.class).or_default().push(*y);
-        }
-        let medians: BTreeMap<usize, (f64, usize)> = by_class.into_iter().map(|(class, mut values)| (class, (median(&mut values), values.len()))).collect();
-        // Of two readings each is as far from their median as the other, so only larger classes tell an
-        // outlier.
-        let distances: Vec<Option<f64>> = readings.iter().zip(&y).map(|(reading, y)| medians.get(&reading.class).filter(|(_, count)| *count >= 3).map(|(median, _)| (y - median).abs())).collect();
-        let mut known: Vec<f64> = distances.iter().flatten().copied().collect();
-        // 1.4826 makes the median absolute deviation of normal data its standard deviation.
-        let scale = if known.len() >= 6 { 1.4826 * median(&mut known) } else { 0.02 };
-        let scale = scale.clamp(SIGMA.0, SIGMA.1);
-        let spread = distances.iter().map(|distance| distance.map_or(1.0, |distance| (distance / (OUTLIER * scale)).max(1.0).powi(2))).collect();
-        #[expect(clippy::cast_precision_loss, reason = "a count of restarts")]
-        let order = (0..readings.len()).map(|at| at as f64).collect();
-        Some(Self { classes: readings.iter().map(|reading| reading.class).collect(), y: DVector::from_vec(y), spread, sessions: readings.iter().map(|reading| reading.session).collect(), order, scale })
-    }
-
-    /// Covariance in units of sigma^2.
-    fn covariance(&self, tau: f64, drift: f64) -> DMatrix<f64> {
-        let many_sessions = self.sessions.iter().any(|session| *session != self.sessions[0]);
-        DMatrix::from_fn(self.y.len(), self.y.len(), |i, j| {
-            let mut value = if i == j { self.spread[i] } else { 0.0 };
-            if self.classes[i] == self.classes[j] {
-                value += (tau / self.scale).powi(2);
-            }
-            if self.sessions[i] == self.sessions[j] {
-                if many_sessions {
-                    value += SESSION * SESSION;
-                }
-                value += drift * drift * (self.order[i].min(self.order[j]) + 1.0);
-            }
-            value
-        })
-    }
-}
-
-/// Sums that the likelihood of one hypothesis needs, for one covariance.
-struct Sums {
-    /// Precision of delta, times sigma^2.
-    precision: f64,
-    /// Estimate of delta.
-    estimate: f64,
-}
-
-/// A covariance with what does not depend on the hypothesis.
-struct Fitted {
-    factor: Cholesky<f64, Dyn>,
-    ones: DVector<f64>,
-    y: DVector<f64>,
-    /// 1' V^-1 1.
+/// One normal component of the posterior of delta under a flat prior.
+#[derive(Clone, Copy)]
+struct Component {
     weight: f64,
-    /// Half the log determinant.
-    determinant: f64,
-    /// Residual sum of squares without any change.
-    residual: f64,
+    mean: f64,
+    deviation: f64,
 }
 
-impl Fitted {
-    fn new(data: &Data, tau: f64, drift: f64) -> Option<Self> {
-        let factor = Cholesky::new(data.covariance(tau, drift))?;
-        let lower = factor.l();
-        let ones = lower.solve_lower_triangular(&DVector::from_element(data.y.len(), 1.0))?;
-        let y = lower.solve_lower_triangular(&data.y)?;
-        let weight = ones.dot(&ones);
-        let determinant = lower.diagonal().iter().map(|value| value.ln()).sum();
-        let residual = (y.dot(&y) - ones.dot(&y).powi(2) / weight).max(0.0);
-        Some(Self { factor, ones, y, weight, determinant, residual })
-    }
+/// The likelihood for one setting of sigma, tau and drift.
+struct Setting {
+    sigma: f64,
+    tau: f64,
+    /// Log of prior times likelihood without any change.
+    log_base: f64,
+    /// Per place of the change: linear and quadratic coefficient of delta in the log likelihood.
+    places: Vec<(f64, f64)>,
+}
 
-    /// The hypothesis that the readings marked 1 come after the change.
-    fn sums(&self, after: &DVector<f64>) -> Option<Sums> {
-        let x = self.factor.l().solve_lower_triangular(after)?;
-        let cross = self.ones.dot(&x);
-        let precision = x.dot(&x) - cross * cross / self.weight;
-        // All readings on one side: delta cannot be seen.
-        if precision < 1e-9 {
-            return Some(Sums { precision: 0.0, estimate: 0.0 });
+/// Every setting of the grids. Place `i` of `n` is a change just before class `i + 1`.
+fn settings(observations: &Observations, taus: &[(f64, f64)]) -> Vec<Setting> {
+    let classes = observations.classes.len();
+    let scatter = scatter(&observations.reduce(0.0));
+    let mut all = Vec::with_capacity(taus.len() * DRIFT.len() * SIGMA.2 as usize);
+    for (drift, drift_prior) in DRIFT {
+        let reduced = observations.reduce(drift);
+        let eigen = SymmetricEigen::new(reduced.precision.clone());
+        let linear = eigen.eigenvectors.tr_mul(&reduced.linear);
+        let values: Vec<f64> = eigen.eigenvalues.iter().map(|value| value.max(0.0)).collect();
+        // A step in the class means, in the basis of the eigenvectors.
+        let steps: Vec<DVector<f64>> = (1..classes).map(|first| eigen.eigenvectors.rows(first, classes - first).row_sum_tr()).collect();
+        for (tau, tau_prior) in taus {
+            for sigma in grid(scatter) {
+                all.push(setting(&reduced, &values, &linear, &steps, sigma, *tau, (drift_prior * tau_prior).ln()));
+            }
         }
-        Some(Sums { precision, estimate: (x.dot(&self.y) - cross * self.ones.dot(&self.y) / self.weight) / precision })
     }
+    all
+}
 
-    /// Log likelihood without any change, the level integrated out, with the prior of sigma.
-    fn log_null(&self, sigma: f64) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "a count of restarts")]
-        let free = self.y.len() as f64 - 1.0;
-        let prior = -0.5 * ((sigma / SIGMA_PRIOR.0).ln() / SIGMA_PRIOR.1).powi(2);
-        prior - free * sigma.ln() - self.determinant - 0.5 * self.weight.ln() - self.residual / (2.0 * sigma * sigma)
+/// The layout of builds is integrated out in the basis where the precision of the class means is
+/// diagonal: an eigenvalue v becomes v / (1 + v tau^2 / sigma^2).
+fn setting(reduced: &Reduced, values: &[f64], linear: &DVector<f64>, steps: &[DVector<f64>], sigma: f64, tau: f64, log_prior: f64) -> Setting {
+    let (variance, ratio) = (sigma * sigma, (tau / sigma).powi(2));
+    let kept: Vec<f64> = values.iter().map(|value| 1.0 / ratio.mul_add(*value, 1.0)).collect();
+    let square = reduced.square - ratio * linear.iter().zip(&kept).map(|(linear, kept)| kept * linear * linear).sum::<f64>();
+    #[expect(clippy::cast_precision_loss, reason = "a number of readings")]
+    let free = reduced.free as f64;
+    let log_base = log_prior - free * sigma.ln() - 0.5 * reduced.log_determinant + 0.5 * kept.iter().map(|kept| kept.ln()).sum::<f64>()
+        - square.max(0.0) / (2.0 * variance);
+    let place = |step: &DVector<f64>| {
+        let mut sums = (0.0, 0.0);
+        for (((step, kept), value), linear) in step.iter().zip(&kept).zip(values).zip(linear) {
+            sums.0 += step * kept * linear;
+            sums.1 += step * step * kept * value;
+        }
+        (sums.0 / variance, sums.1 / variance)
+    };
+    Setting { sigma, tau, log_base, places: steps.iter().map(place).collect() }
+}
+
+/// Standard deviation within classes.
+fn scatter(reduced: &Reduced) -> f64 {
+    let eigen = SymmetricEigen::new(reduced.precision.clone());
+    let linear = eigen.eigenvectors.tr_mul(&reduced.linear);
+    let held: Vec<(f64, f64)> = eigen.eigenvalues.iter().copied().zip(linear.iter().copied()).filter(|(value, _)| *value > 1e-9).collect();
+    let residual = reduced.square - held.iter().map(|(value, linear)| linear * linear / value).sum::<f64>();
+    match reduced.free.saturating_sub(held.len()) {
+        0 => GUESSED_SIGMA,
+        #[expect(clippy::cast_precision_loss, reason = "a number of readings")]
+        free => (residual.max(0.0) / free as f64).sqrt().max(LEAST_NOISE),
     }
 }
 
-/// ln of the upper tail of the standard normal distribution.
-fn log_tail(z: f64) -> f64 {
-    if z < 25.0 {
-        (0.5 * erfc(z / std::f64::consts::SQRT_2)).max(f64::MIN_POSITIVE).ln()
-    } else {
-        // First terms of the asymptotic series (Abramowitz and Stegun 26.2.12).
-        -0.5 * z * z - z.ln() - 0.5 * (2.0 * std::f64::consts::PI).ln() + (-1.0 / (z * z)).ln_1p()
+fn grid(scatter: f64) -> impl Iterator<Item = f64> {
+    let (low, high, points) = SIGMA;
+    (0..points).map(move |at| scatter * low * (high / low).powf(f64::from(at) / f64::from(points - 1)))
+}
+
+/// Log of the integral of exp(linear * delta - quadratic * delta^2 / 2) over the prior of a change.
+fn log_change((linear, quadratic): (f64, f64), floor: f64) -> f64 {
+    if quadratic * EXCESS * EXCESS < 1e-9 {
+        return 0.0;
+    }
+    let shifted = linear - 1.0 / EXCESS;
+    floor / EXCESS - EXCESS.ln()
+        + shifted * shifted / (2.0 * quadratic)
+        + 0.5 * (std::f64::consts::TAU / quadratic).ln()
+        + log_tail((floor - shifted / quadratic) * quadratic.sqrt())
+}
+
+/// The same over a uniform prior below the floor in both directions.
+fn log_small((linear, quadratic): (f64, f64), (floor, opposite): (f64, f64)) -> f64 {
+    let width = floor + opposite;
+    if quadratic * width * width < 1e-9 {
+        return 0.0;
+    }
+    let root = quadratic.sqrt();
+    let mean = linear / quadratic;
+    // The difference of two tails, taken on the side where they are small.
+    let (near, far) = if mean > 0.0 { ((mean - floor) * root, (mean + opposite) * root) } else { ((-opposite - mean) * root, (floor - mean) * root) };
+    let (near, far) = (log_tail(near), log_tail(far));
+    let inside = near + (-(far - near).exp()).ln_1p().max(-700.0);
+    linear * mean / 2.0 + inside + 0.5 * (std::f64::consts::TAU / quadratic).ln() - width.ln()
+}
+
+impl Setting {
+    /// Log likelihood without a change that matters; `shares` are the priors of the places.
+    fn log_unchanged(&self, shares: &[f64], floors: (f64, f64)) -> f64 {
+        let small = log_sum(self.places.iter().zip(shares).map(|(place, share)| share.ln() + log_small(*place, floors)));
+        self.log_base + log_sum([0.0, small]) - std::f64::consts::LN_2
+    }
+
+    /// The posterior of delta at a place, under a flat prior and in this setting; its weight is a
+    /// logarithm.
+    fn component(&self, place: usize) -> Option<Component> {
+        let (linear, quadratic) = self.places.get(place).copied().filter(|(_, quadratic)| *quadratic > 1e-9)?;
+        let mean = linear / quadratic;
+        Some(Component { weight: self.log_base + linear * mean / 2.0 - 0.5 * quadratic.ln(), mean, deviation: quadratic.sqrt().recip() })
     }
 }
 
-fn log_sum(values: impl IntoIterator<Item = f64>) -> f64 {
-    let values: Vec<f64> = values.into_iter().collect();
-    let largest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    if largest.is_finite() { largest + values.iter().map(|value| (value - largest).exp()).sum::<f64>().ln() } else { largest }
-}
+/// The posterior of delta under a flat prior, if the change is at a place: a mixture of normals.
+struct Mixture(Vec<Component>);
 
-impl Sums {
-    /// ln of the likelihood's factor for a change of at least `floor`, delta integrated over its
-    /// prior.
-    fn log_change(&self, sigma: f64, floor: f64) -> f64 {
-        let (precision, linear) = (self.precision / (sigma * sigma), self.precision * self.estimate / (sigma * sigma));
-        let one = |scale: f64| {
-            let a = precision + 1.0 / (scale * scale);
-            linear * linear / (2.0 * a) + log_tail((floor - linear / a) * a.sqrt()) - log_tail(floor / scale) - 0.5 * a.ln() - scale.ln()
+impl Mixture {
+    /// `None` when no reading sees a change there.
+    fn new(settings: &[Setting], place: usize) -> Option<Self> {
+        let mut parts: Vec<Component> = settings.iter().map(|setting| setting.component(place)).collect::<Option<_>>()?;
+        let largest = parts.iter().map(|part| part.weight).fold(f64::NEG_INFINITY, f64::max);
+        parts.iter_mut().for_each(|part| part.weight = (part.weight - largest).exp());
+        // What is left out changes no probability by more than the number of settings times this.
+        parts.retain(|part| part.weight > 1e-12);
+        let total: f64 = parts.iter().map(|part| part.weight).sum();
+        parts.iter_mut().for_each(|part| part.weight /= total);
+        Some(Self(parts))
+    }
+
+    fn average(&self, of: impl Fn(&Component) -> f64) -> f64 {
+        self.0.iter().map(|part| part.weight * of(part)).sum()
+    }
+
+    /// Mean and standard deviation.
+    fn moments(&self) -> (f64, f64) {
+        let mean = self.average(|part| part.mean);
+        (mean, self.average(|part| part.deviation.powi(2) + (part.mean - mean).powi(2)).sqrt())
+    }
+
+    /// Probability that delta exceeds `bound`.
+    fn exceeds(&self, bound: f64) -> f64 {
+        self.average(|part| log_tail((bound - part.mean) / part.deviation).exp()).clamp(0.0, 1.0)
+    }
+
+    /// As a ratio, with the central 95% interval.
+    fn effect(&self, sign: f64) -> Effect {
+        let (mean, deviation) = self.moments();
+        let quantile = |tail: f64| {
+            let (mut low, mut high) = (mean - 30.0 * deviation, mean + 30.0 * deviation);
+            for _ in 0..40 {
+                let middle = f64::midpoint(low, high);
+                if self.exceeds(middle) > tail { low = middle } else { high = middle }
+            }
+            (sign * f64::midpoint(low, high)).exp()
         };
-        #[expect(clippy::cast_precision_loss, reason = "three scales")]
-        let count = SCALES.len() as f64;
-        log_sum(SCALES.map(one)) - count.ln()
-    }
-
-    /// The same for a change below the floor in either direction, delta uniform there.
-    fn log_small(&self, sigma: f64, floor: f64) -> f64 {
-        let precision = self.precision / (sigma * sigma);
-        if precision * floor * floor < 1e-6 {
-            return 0.0;
-        }
-        let root = precision.sqrt();
-        let (low, high) = ((-floor - self.estimate) * root, (floor - self.estimate) * root);
-        // The difference of two tails, taken on the side where they are small.
-        let (near, far) = if self.estimate > 0.0 { (-high, -low) } else { (low, high) };
-        let (near, far) = (log_tail(near), log_tail(far));
-        let mass = near + (-(far - near).exp()).ln_1p().max(-700.0);
-        precision * self.estimate * self.estimate / 2.0 + mass + 0.5 * (2.0 * std::f64::consts::PI / precision).ln() - (2.0 * floor).ln()
-    }
-
-    /// Mean and variance of delta under a flat prior.
-    fn normal(&self, sigma: f64) -> Option<(f64, f64)> {
-        (self.precision > 0.0).then(|| (self.estimate, sigma * sigma / self.precision))
+        let (one, other) = (quantile(0.975), quantile(0.025));
+        Effect { relative: (sign * mean).exp(), ci95: [one.min(other), one.max(other)] }
     }
 }
 
-fn sigma_grid() -> impl Iterator<Item = f64> {
-    let (low, high, count) = SIGMA;
-    #[expect(clippy::cast_precision_loss, reason = "a grid of a few points")]
-    (0..count).map(move |at| low * (high / low).powf(at as f64 / (count - 1) as f64))
+/// What the ends alone say; `None` as long as no sitting has readings of both.
+pub(super) fn ends(question: &Question, evidence: &Evidence, range: &Range, before: u64) -> Option<Ends> {
+    let observations = Observations::new(question, evidence, |reading| range.is_end(reading.class) && reading.sequence < before);
+    if observations.classes.len() < 2 {
+        return None;
+    }
+    let delta = Mixture::new(&settings(&observations, &AS_BUILT), 0)?;
+    let (floor, opposite) = floors(question);
+    Some(Ends { beyond: delta.exceeds(floor), opposite: 1.0 - delta.exceeds(-opposite), delta: delta.moments(), effect: delta.effect(sign(question)) })
 }
 
-/// Every combination of the nuisance parameters with its log prior.
-fn settings() -> impl Iterator<Item = (f64, f64, f64)> {
-    TAU.iter().flat_map(|(tau, tau_prior)| DRIFT.iter().map(move |(drift, drift_prior)| (*tau, *drift, (tau_prior * drift_prior).ln())))
-}
-
-/// The posterior after the evidence.
+/// The posterior after the evidence. Commits and "no change" sum to one.
 #[must_use]
 pub fn posterior(question: &Question, evidence: &Evidence) -> Posterior {
-    let (beyond, opposite) = ends(question, &evidence.readings);
-    let total: f64 = question.commits.iter().skip(1).map(|commit| commit.prior).sum();
-    let Some(data) = Data::new(question, &evidence.readings).filter(|_| total > 0.0) else {
-        return prior_only(question, beyond, opposite);
+    let Some(range) = Range::new(question) else {
+        return Posterior { commits: vec![0.0; question.commits.len()], no_change: 1.0, effect: None, delta: None, sigma: GUESSED_SIGMA, tau: 0.0 };
     };
-    let gaps = Gaps::new(question, &data.classes);
-    let floor = question.floor.ln_1p();
-    let sides: Vec<DVector<f64>> = gaps.firsts.iter().map(|first| DVector::from_iterator(data.classes.len(), data.classes.iter().map(|class| f64::from(u8::from(class >= first))))).collect();
-    // Per gap and for "no change": weights of all combinations, to be summed.
-    let mut changed: Vec<Vec<f64>> = vec![Vec::new(); sides.len()];
-    let mut unchanged = Vec::new();
-    let mut deltas: Vec<Vec<(f64, f64, f64)>> = vec![Vec::new(); sides.len()];
-    let mut parameters = Vec::new();
-    for (tau, drift, prior) in settings() {
-        let Some(fitted) = Fitted::new(&data, tau, drift) else { continue };
-        let Some(sums) = sides.iter().map(|side| fitted.sums(side)).collect::<Option<Vec<_>>>() else { continue };
-        for sigma in sigma_grid() {
-            let base = prior + fitted.log_null(sigma);
-            #[expect(clippy::cast_precision_loss, reason = "a number of classes")]
-            let places = (sums.len() as f64).ln();
-            let small = log_sum(sums.iter().map(|sums| sums.log_small(sigma, floor))) - places;
-            unchanged.push(base + log_sum([0.0, small]) - 2_f64.ln());
-            for (gap, sums) in sums.iter().enumerate() {
-                let weight = base + sums.log_change(sigma, floor);
-                changed[gap].push(weight);
-                if let Some((mean, variance)) = sums.normal(sigma) {
-                    deltas[gap].push((weight, mean, variance));
-                }
-                parameters.push((weight + (gaps.priors[gap] / total).max(f64::MIN_POSITIVE).ln(), sigma, tau));
-            }
-        }
+    Belief::new(question, evidence, &range, u64::MAX).posterior
+}
+
+/// A posterior with what the policy needs beside it.
+pub(super) struct Belief {
+    pub posterior: Posterior,
+    /// Classes that were measured, ascending.
+    pub measured: Vec<usize>,
+    /// Readings of each of them.
+    pub counts: Vec<usize>,
+}
+
+impl Belief {
+    /// From the readings before the sequence number `before`.
+    pub fn new(question: &Question, evidence: &Evidence, range: &Range, before: u64) -> Self {
+        let observations = Observations::new(question, evidence, |reading| reading.sequence < before);
+        let posterior = believe(question, range, &observations).unwrap_or_else(|| unmeasured(range));
+        Self { posterior, measured: observations.classes, counts: observations.counts }
     }
-    let no_change = NO_CHANGE.ln() + log_sum(unchanged);
-    let masses: Vec<f64> = changed.into_iter().zip(&gaps.priors).map(|(weights, prior)| (1.0 - NO_CHANGE).ln() + (prior / total).ln() + log_sum(weights)).collect();
+}
+
+fn unmeasured(range: &Range) -> Posterior {
+    let commits = range.weights.iter().map(|weight| (1.0 - NO_CHANGE) * weight).collect();
+    Posterior { commits, no_change: NO_CHANGE, effect: None, delta: None, sigma: GUESSED_SIGMA, tau: 0.0 }
+}
+
+/// `None` when the readings say nothing about any place.
+fn believe(question: &Question, range: &Range, observations: &Observations) -> Option<Posterior> {
+    if observations.classes.len() < 2 {
+        return None;
+    }
+    let settings = settings(observations, &TAU);
+    let floors = floors(question);
+    let gaps = Gaps::new(question, range, &observations.classes);
+    let inner = gaps.shares.len() - 2;
+    // Changes before the first or after the last measured class move all readings alike: no reading
+    // sees them, and their likelihood is that of no step at all.
+    let unseen = log_sum(settings.iter().map(|setting| setting.log_base));
+    let seen: Vec<f64> =
+        (0..inner).map(|place| log_sum(settings.iter().map(|setting| setting.log_base + log_change(setting.places[place], floors.0)))).collect();
+    let seen_share: f64 = gaps.shares[1..=inner].iter().sum();
+    let within: Vec<f64> = gaps.shares[1..=inner].iter().map(|share| if seen_share > 0.0 { share / seen_share } else { 0.0 }).collect();
+    let unchanged = log_sum(settings.iter().map(|setting| setting.log_unchanged(&within, floors)));
+
+    let mut likelihoods = vec![unseen];
+    likelihoods.extend(bounded(&seen, &observations.counts));
+    likelihoods.push(unseen);
+    let masses: Vec<f64> = likelihoods.iter().zip(&gaps.shares).map(|(likelihood, share)| ((1.0 - NO_CHANGE) * share).ln() + likelihood).collect();
+    let no_change = NO_CHANGE.ln() + unchanged;
     let all = log_sum(masses.iter().copied().chain([no_change]));
+    let likeliest = (0..inner).max_by(|one, other| masses[one + 1].total_cmp(&masses[other + 1]))?;
     if !all.is_finite() {
-        return prior_only(question, beyond, opposite);
+        return None;
     }
-    let likeliest = (0..masses.len()).max_by(|one, other| masses[*one].total_cmp(&masses[*other])).unwrap_or(0);
-    let (sigma, tau) = (mean(&parameters, |(weight, sigma, _)| (*weight, *sigma)), mean(&parameters, |(weight, _, tau)| (*weight, *tau)));
-    Posterior {
-        commits: gaps.spread(question, &masses.iter().map(|mass| (mass - all).exp()).collect::<Vec<_>>()),
+    let delta = Mixture::new(&settings, likeliest);
+    let weights: Vec<f64> =
+        settings.iter().map(|setting| (setting.log_base + log_change(setting.places[likeliest], floors.0) - seen[likeliest]).exp()).collect();
+    let average = |of: fn(&Setting) -> f64| settings.iter().zip(&weights).map(|(setting, weight)| weight * of(setting)).sum();
+    Some(Posterior {
+        commits: gaps.spread(range, &masses.iter().map(|mass| (mass - all).exp()).collect::<Vec<_>>()),
         no_change: (no_change - all).exp(),
-        delta: mixture(deltas.get(likeliest).map_or(&[], Vec::as_slice)),
-        beyond,
-        opposite,
-        sigma,
-        tau,
+        effect: delta.as_ref().map(|delta| delta.effect(sign(question))),
+        delta: delta.as_ref().map(Mixture::moments),
+        sigma: average(|setting| setting.sigma),
+        tau: average(|setting| setting.tau),
+    })
+}
+
+/// Bounds what each class says about its own side: the difference of the likelihoods of the places
+/// before and after it. The likeliest place keeps its likelihood and the others follow from it.
+fn bounded(likelihoods: &[f64], counts: &[usize]) -> Vec<f64> {
+    let mut result = likelihoods.to_vec();
+    let Some(best) = (0..likelihoods.len()).max_by(|one, other| likelihoods[*one].total_cmp(&likelihoods[*other])) else { return result };
+    #[expect(clippy::cast_precision_loss, reason = "a number of readings")]
+    let step = |from: usize, to: usize, class: usize| {
+        let most = READING_NATS * counts[class] as f64;
+        (likelihoods[to] - likelihoods[from]).clamp(-most, most)
+    };
+    // Place i lies between the measured classes i and i + 1.
+    for place in best + 1..likelihoods.len() {
+        result[place] = result[place - 1] + step(place - 1, place, place);
     }
-}
-
-fn mean<T>(items: &[T], of: impl Fn(&T) -> (f64, f64)) -> f64 {
-    let total = log_sum(items.iter().map(|item| of(item).0));
-    items.iter().map(|item| (of(item).0 - total).exp() * of(item).1).sum()
-}
-
-/// Mean and standard deviation of a mixture of (log weight, mean, variance).
-fn mixture(parts: &[(f64, f64, f64)]) -> (f64, f64) {
-    if parts.is_empty() {
-        return (0.0, f64::INFINITY);
+    for place in (0..best).rev() {
+        result[place] = result[place + 1] + step(place + 1, place, place + 1);
     }
-    let middle = mean(parts, |part| (part.0, part.1));
-    let variance = mean(parts, |part| (part.0, part.2 + (part.1 - middle).powi(2)));
-    (middle, variance.sqrt())
-}
-
-fn prior_only(question: &Question, beyond: f64, opposite: f64) -> Posterior {
-    let total: f64 = question.commits.iter().skip(1).map(|commit| commit.prior).sum();
-    let share = |(index, commit): (usize, &super::question::Candidate)| if index == 0 || total <= 0.0 { 0.0 } else { (1.0 - NO_CHANGE) * commit.prior / total };
-    let commits: Vec<f64> = question.commits.iter().enumerate().map(share).collect();
-    let no_change = 1.0 - commits.iter().sum::<f64>();
-    Posterior { commits, no_change, delta: (0.0, f64::INFINITY), beyond, opposite, sigma: 0.02, tau: 0.005 }
-}
-
-/// Probabilities that the ends differ by more than the floor, in the expected and in the other
-/// direction, from readings of the ends alone and a flat prior on the difference.
-fn ends(question: &Question, readings: &[Reading]) -> (f64, f64) {
-    let (Some(first), Some(last)) = (question.commits.first(), question.commits.last()) else { return (0.0, 0.0) };
-    let of_ends: Vec<Reading> = readings.iter().copied().filter(|reading| reading.class == first.class || reading.class == last.class).collect();
-    let Some(data) = Data::new(question, &of_ends) else { return (0.5, 0.5) };
-    let side = DVector::from_iterator(data.classes.len(), data.classes.iter().map(|class| f64::from(u8::from(*class == last.class))));
-    let floor = question.floor.ln_1p();
-    let mut parts = Vec::new();
-    for (tau, drift, prior) in settings() {
-        let Some(fitted) = Fitted::new(&data, tau, drift) else { continue };
-        let Some(sums) = fitted.sums(&side) else { continue };
-        for sigma in sigma_grid() {
-            let Some((mean, variance)) = sums.normal(sigma) else { return (0.5, 0.5) };
-            // Likelihood with delta integrated out under the flat prior.
-            let weight = prior + fitted.log_null(sigma) + mean * mean / (2.0 * variance) + 0.5 * variance.ln();
-            parts.push((weight, log_tail((floor - mean) / variance.sqrt()).exp(), log_tail((floor + mean) / variance.sqrt()).exp()));
-        }
-    }
-    (mean(&parts, |part| (part.0, part.1)).clamp(0.0, 1.0), mean(&parts, |part| (part.0, part.2)).clamp(0.0, 1.0))
+    result
 }
 
 /// Commits between two neighbouring measured classes: the readings cannot tell them apart.
 struct Gaps {
-    /// First measured class at or after the commits of the gap; past the last one, no reading sees
-    /// the change.
-    firsts: Vec<usize>,
-    /// Sum of the commits' priors.
-    priors: Vec<f64>,
+    /// Gap of each commit: 0 before the first measured class, then between two of them, then after
+    /// the last.
+    of: Vec<usize>,
+    /// Prior share of each gap.
+    shares: Vec<f64>,
 }
 
 impl Gaps {
-    fn new(question: &Question, measured: &[usize]) -> Self {
-        let mut firsts: Vec<usize> = measured.to_vec();
-        firsts.sort_unstable();
-        firsts.dedup();
-        firsts.push(usize::MAX);
-        let mut priors = vec![0.0; firsts.len()];
-        for commit in question.commits.iter().skip(1) {
-            priors[Self::of(&firsts, commit.class)] += commit.prior;
+    fn new(question: &Question, range: &Range, measured: &[usize]) -> Self {
+        let of: Vec<usize> = question.commits.iter().map(|commit| measured.partition_point(|class| *class < commit.class)).collect();
+        let mut shares = vec![0.0; measured.len() + 1];
+        for (gap, weight) in of.iter().zip(&range.weights) {
+            shares[*gap] += weight;
         }
-        Self { firsts, priors }
+        Self { of, shares }
     }
 
-    fn of(firsts: &[usize], class: usize) -> usize {
-        firsts.partition_point(|first| *first < class).min(firsts.len() - 1)
-    }
-
-    fn spread(&self, question: &Question, masses: &[f64]) -> Vec<f64> {
-        let share = |(index, commit): (usize, &super::question::Candidate)| {
-            let gap = Self::of(&self.firsts, commit.class);
-            if index == 0 || self.priors[gap] <= 0.0 { 0.0 } else { masses[gap] * commit.prior / self.priors[gap] }
-        };
-        question.commits.iter().enumerate().map(share).collect()
+    /// The masses of the gaps, spread over their commits.
+    fn spread(&self, range: &Range, masses: &[f64]) -> Vec<f64> {
+        self.of.iter().zip(&range.weights).map(|(gap, weight)| if *weight > 0.0 { masses[*gap] * weight / self.shares[*gap] } else { 0.0 }).collect()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::bisect::question::Candidate;
-
-    pub fn question(commits: usize) -> Question {
-        Question {
-            commits: (0..commits).map(|class| Candidate { class, prior: 1.0 }).collect(),
-            worse: Worse::Higher,
-            expect: Expect::Regression,
-            floor: 0.02,
-            confidence: 0.95,
-            seed: 1,
-            most_restarts: 24,
-        }
-    }
-
-    fn readings(values: &[(usize, f64)]) -> Vec<Reading> {
-        values.iter().enumerate().map(|(at, (class, value))| Reading { class: *class, sequence: at as u64, session: 0, value: *value }).collect()
-    }
-
-    #[test]
-    fn without_evidence_it_is_the_prior() {
-        let posterior = posterior(&question(11), &Evidence::default());
-        assert!((posterior.no_change - NO_CHANGE).abs() < 1e-12);
-        assert!((posterior.commits[3] - 0.07).abs() < 1e-12 && posterior.commits[0] == 0.0);
-    }
-
-    #[test]
-    fn a_clear_step_is_placed_between_the_classes_that_show_it() {
-        let mut values = Vec::new();
-        for at in 0..4 {
-            let wobble = f64::from(at) * 0.1;
-            values.extend([(0, 100.0 + wobble), (10, 120.0 - wobble), (5, 120.1 + wobble), (4, 99.9 - wobble)]);
-        }
-        let evidence = Evidence { readings: readings(&values), ..Evidence::default() };
-        let posterior = posterior(&question(11), &evidence);
-        assert!(posterior.commits[5] > 0.99, "{posterior:?}");
-        let effect = posterior.effect(&question(11));
-        assert!((effect.relative - 1.2).abs() < 0.01 && effect.ci95[0] < 1.2 && effect.ci95[1] > 1.19, "{effect:?}");
-        assert!(posterior.beyond > 0.99 && posterior.opposite < 0.01);
-    }
-
-    #[test]
-    fn one_noisy_reading_proves_little() {
-        let evidence = Evidence { readings: readings(&[(0, 100.0), (10, 104.0)]), ..Evidence::default() };
-        let posterior = posterior(&question(11), &evidence);
-        assert!(posterior.no_change > 0.15 && posterior.beyond < 0.95, "{posterior:?}");
-    }
-
-    #[test]
-    fn the_log_of_a_tail_is_smooth_where_the_formula_changes() {
-        assert!((log_tail(24.999) - log_tail(25.001)).abs() < 0.06);
-        assert!((log_tail(0.0) - 0.5_f64.ln()).abs() < 1e-12);
-    }
-}
+mod tests;

@@ -98,9 +98,10 @@ pub enum Next {
 pub enum Outcome {
     /// One commit, confirmed.
     Culprit,
-    /// Several commits that cannot be told apart, since those between them cannot be built.
+    /// Several commits: they cannot be told apart since those between them cannot be built, or the
+    /// budget ended the search when few were left. The reason says which.
     Suspects,
-    /// The ends do not differ by the floor in the expected direction.
+    /// The ends do not differ by the floor in the expected direction, or at no commit.
     NoChange,
     /// The evidence does not suffice.
     Undecided,
