@@ -13,5 +13,5 @@ mod window;
 pub use fingerprint::{Fingerprint, fingerprint};
 pub use host::{HostCounters, cpus};
 pub use metric::{Metric, Worse};
-pub use tree::TreeCounters;
+pub use tree::{ProcessCounters, TreeCost, TreeCounters};
 pub use window::{Moment, Window};
