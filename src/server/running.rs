@@ -225,7 +225,11 @@ pub(super) fn socket_dir(account: Option<&Account>) -> anyhow::Result<tempfile::
     let fits = base.as_os_str().len() <= TEMP_DIR_LENGTH && (account.is_none() || Account::can_reach(&base));
     let base = if fits { base } else { PathBuf::from("/tmp") };
     let private = std::fs::Permissions::from_mode(0o700);
-    let dir = tempfile::Builder::new().prefix("dbisect-").permissions(private).tempdir_in(&base).with_context(|| format!("cannot make a directory for the server's socket in {}", base.display()))?;
+    let dir = tempfile::Builder::new()
+        .prefix("dbisect-")
+        .permissions(private)
+        .tempdir_in(&base)
+        .with_context(|| format!("cannot make a directory for the server's socket in {}", base.display()))?;
     if let Some(account) = account {
         account.own(dir.path())?;
     }

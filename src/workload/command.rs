@@ -1,5 +1,6 @@
 //! The sysbench commands of loading and of a step.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
@@ -41,6 +42,8 @@ pub struct StepPlan {
     pub seed: u64,
 }
 
+const LOAD: Script = Script::Own("dbisect_load.lua", include_str!("lua/load.lua"));
+
 /// Longest time for loading one million rows; loads have at least one million's time.
 const LOAD_LIMIT_PER_MILLION: Duration = Duration::from_secs(600);
 
@@ -57,7 +60,7 @@ pub fn load(server: &mut RunningServer, load: &Load, area: &Area, log: &Path) ->
     server.sql(&format!("CREATE DATABASE {}", endpoint.database))?;
     let millions = u32::try_from(load.tables.saturating_mul(load.rows) / 1_000_000 + 1).unwrap_or(u32::MAX);
     let done = sysbench(area)
-        .arg("oltp_point_select")
+        .arg(script(LOAD, area)?)
         .args(connection(&endpoint))
         .arg(format!("--tables={}", load.tables))
         .arg(format!("--table-size={}", load.rows))
@@ -65,7 +68,10 @@ pub fn load(server: &mut RunningServer, load: &Load, area: &Area, log: &Path) ->
         // would see other row counts than with a uniform one (`facts/workloads.md` section 1.2).
         .arg("--rand-type=uniform")
         .arg(format!("--rand-seed={}", load.seed))
-        .arg("prepare")
+        .arg("--threads=1")
+        .arg(format!("--events={}", load.tables))
+        .arg("--time=0")
+        .arg("run")
         .deadline(LOAD_LIMIT_PER_MILLION.saturating_mul(millions))
         .log(log)
         .run();
@@ -80,22 +86,11 @@ pub fn load(server: &mut RunningServer, load: &Load, area: &Area, log: &Path) ->
 /// warm-up resets sysbench's statistics, so response times leave the warm-up out; one more second at
 /// the end keeps all connections alive until the window's last reading.
 pub(super) fn command(plan: &StepPlan, endpoint: &Endpoint, area: &Area) -> anyhow::Result<Program> {
-    let script = match plan.step.script {
-        Script::Stock(name) => name.to_owned(),
-        Script::Own(name, text) => {
-            let path = area.dir.join(name);
-            std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-            if let Some(account) = &area.account {
-                account.own(&path)?;
-            }
-            path.to_string_lossy().into_owned()
-        }
-    };
     let total = plan.warmup.saturating_add(plan.time).saturating_add(1);
     // Without a warm-up there is nothing to forget.
     let checkpoint = (plan.warmup > 0).then(|| format!("--report-checkpoints={}", plan.warmup));
     Ok(sysbench(area)
-        .arg(script)
+        .arg(script(plan.step.script, area)?)
         .args(connection(endpoint))
         .arg(format!("--tables={}", plan.tables))
         .arg(format!("--table-size={}", plan.rows))
@@ -109,6 +104,21 @@ pub(super) fn command(plan: &StepPlan, endpoint: &Endpoint, area: &Area) -> anyh
         .arg(format!("--rand-seed={}", plan.seed))
         .arg("run")
         .deadline(Duration::from_secs(u64::from(total)) + HANG_LIMIT))
+}
+
+/// What sysbench is told to run; our own scripts are written where it works.
+fn script(script: Script, area: &Area) -> anyhow::Result<OsString> {
+    match script {
+        Script::Stock(name) => Ok(name.into()),
+        Script::Own(name, text) => {
+            let path = area.dir.join(name);
+            std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+            if let Some(account) = &area.account {
+                account.own(&path)?;
+            }
+            Ok(path.into())
+        }
+    }
 }
 
 fn sysbench(area: &Area) -> Program {
@@ -146,7 +156,8 @@ mod tests {
     use crate::workload::step;
 
     fn line(name: &str, warmup: u32, dir: &Path) -> String {
-        let endpoint = Endpoint { dbms: Dbms::Postgres, socket_dir: "/tmp/dbisect-x".into(), port: 5432, user: "dbisect".to_owned(), database: "sbtest".to_owned() };
+        let endpoint =
+            Endpoint { dbms: Dbms::Postgres, socket_dir: "/tmp/dbisect-x".into(), port: 5432, user: "dbisect".to_owned(), database: "sbtest".to_owned() };
         let plan = StepPlan { step: step(name).unwrap(), threads: 4, tables: 2, rows: 1000, warmup, time: 20, seed: 7 };
         command(&plan, &endpoint, &Area { dir: dir.to_owned(), account: None }).unwrap().command_line()
     }

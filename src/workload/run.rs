@@ -154,7 +154,8 @@ fn sample(plan: &StepPlan, server: &RunningServer, ended: Result<(), ProcessErro
         return Err(error.context("the counters could not be read"));
     }
     let Readings { seconds, moments, first, last, .. } = readings;
-    let window = Window::new(moments).with_context(|| format!("sysbench printed fewer than two of the lines of the seconds {first} to {last}, so there is no window"))?;
+    let window = Window::new(moments)
+        .with_context(|| format!("sysbench printed fewer than two of the lines of the seconds {first} to {last}, so there is no window"))?;
     let doubts = doubts(plan, &report.totals, &seconds, &window);
     let metrics = metrics(&report.totals, &seconds, &window).with_context(|| format!("no query was answered in the seconds {first} to {last}"))?;
     Ok(Sample { seconds, totals: report.totals, window, metrics, doubts })
@@ -165,8 +166,10 @@ fn metrics(totals: &Totals, seconds: &[Second], window: &Window) -> Option<BTree
     // Each line is a rate over the time since the line before. Weighted by the time between our own
     // readings, the sum is of exactly the window that the counters cover, also when lines come late.
     let intervals = window.moments().windows(2).map(|pair| pair[1].at.duration_since(pair[0].at).as_secs_f64());
-    let (queries, transactions) =
-        seconds.iter().zip(intervals).fold((0.0, 0.0), |(queries, transactions), (second, interval)| (queries + second.qps * interval, transactions + second.tps * interval));
+    let (queries, transactions) = seconds
+        .iter()
+        .zip(intervals)
+        .fold((0.0, 0.0), |(queries, transactions), (second, interval)| (queries + second.qps * interval, transactions + second.tps * interval));
     if queries <= 0.0 {
         return None;
     }
