@@ -27,4 +27,5 @@ pub mod report;
 
 pub mod pipeline;
 
+
 pub mod cli;

@@ -8,6 +8,8 @@
 //! shell.
 
 mod failure;
+mod needs;
+mod packages;
 mod postgres;
 mod proof;
 mod recipe;
@@ -15,6 +17,8 @@ mod run;
 mod toolchain;
 
 pub use failure::{BuildFailure, FailureClass};
+pub use needs::{Need, missing, needs};
+pub use packages::{Distribution, distribution, install_command, package};
 pub use proof::Proof;
 pub use recipe::{NEUTRAL_PREFIX, Place, Recipe, Step, Tools, keeps, recipe};
 pub use run::{Built, Progress, Surroundings, Workspace, run};

@@ -107,8 +107,8 @@ impl Drop for BuildSlot {
     }
 }
 
-/// A work directory, used by one build at a time. There are few and their paths are always the
-/// same, so that an object cache hits.
+/// A work directory, used by one build or one server at a time. There are few and their paths are
+/// always the same, so that an object cache hits.
 #[derive(Debug)]
 pub struct WorkSlot {
     dir: PathBuf,
@@ -116,26 +116,26 @@ pub struct WorkSlot {
 }
 
 impl WorkSlot {
-    /// Takes the first free work directory, empty. Processes that a killed dbisect left running
+    /// Takes the first free work directory below `parent`, empty. Processes that a killed dbisect left running
     /// there are ended first.
     ///
     /// # Errors
     /// When it cannot be made or emptied.
-    pub fn take(layout: &Layout, purpose: &str) -> anyhow::Result<Self> {
+    pub fn take(parent: &Path, purpose: &str) -> anyhow::Result<Self> {
         let mut number = 0_u32;
         loop {
-            let dir = layout.work().join(number.to_string());
+            let dir = parent.join(number.to_string());
             if let Ok(lock) = Held::try_take(&dir.with_extension("lock"), purpose)? {
                 end_leftovers(&dir);
                 remove_tree(&dir)?;
-                std::fs::create_dir_all(dir.join("src")).with_context(|| format!("cannot make the work directory {}", dir.display()))?;
+                std::fs::create_dir_all(&dir).with_context(|| format!("cannot make the work directory {}", dir.display()))?;
                 return Ok(Self { dir, _lock: lock });
             }
             number += 1;
         }
     }
 
-    /// The work directory; `src` exists in it and is empty.
+    /// The work directory.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir

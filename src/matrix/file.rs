@@ -96,6 +96,21 @@ pub struct Matrix {
 }
 
 impl Matrix {
+    /// A matrix without any target or axis, which names cells of a recorded study as the study did.
+    #[must_use]
+    pub fn bare(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            path: PathBuf::from(name),
+            targets: Vec::new(),
+            axes: BTreeMap::new(),
+            exclude: Vec::new(),
+            include: Vec::new(),
+            workload: Workload { kind: WorkloadKind::Sysbench, steps: Vec::new(), warmup: 0, time: 0, repeats: 0 },
+            bisect: BisectWindow::default(),
+        }
+    }
+
     /// Reads and checks a file. `steps` are the names of the steps that exist.
     ///
     /// # Errors

@@ -5,12 +5,14 @@
 //! fingerprint of the host. Never starts, stops or disturbs anything: it reads `/proc` and `/sys`.
 
 mod fingerprint;
+mod fitness;
 mod host;
 mod metric;
 mod tree;
 mod window;
 
 pub use fingerprint::{Fingerprint, fingerprint};
+pub use fitness::{Finding, HostReadings, Severity};
 pub use host::{HostCounters, cpus};
 pub use metric::{Metric, Worse};
 pub use tree::{ProcessCounters, TreeCost, TreeCounters};

@@ -1,0 +1,18 @@
+//! The search for the commit that changed a metric.
+//!
+//! Takes a [`Question`] (commits, prior, metric's direction, floor, confidence) and the [`Evidence`]
+//! gathered so far. Gives what to measure [`next`], or the [`Answer`]. The state is computed from
+//! the evidence each time, so a search can be resumed and replayed.
+//! Pure: no clock, no process, no randomness but the question's seed. Never thresholds a reading
+//! into good or bad, and never names a commit below the confidence asked for.
+
+mod choose;
+mod decide;
+mod model;
+mod question;
+mod simulate;
+
+pub use decide::next;
+pub use model::{Posterior, posterior};
+pub use question::{Answer, Candidate, Effect, Evidence, Expect, Next, Outcome, Question, Reading};
+pub use simulate::{Deviates, Noise, Scenario, Simulated, simulate};

@@ -1,0 +1,109 @@
+//! What building and running a set of cells needs from the machine, and what of it is missing.
+
+use std::path::Path;
+
+use crate::matrix::{Cell, Dbms, SourceSpec};
+use crate::process::Program;
+
+/// One thing that must be there.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// A program on PATH.
+    Program(String),
+    /// A C header.
+    Header(String),
+    /// A program that only makes things faster.
+    Helpful(String),
+}
+
+impl Need {
+    /// Its name in messages.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Program(name) | Self::Header(name) | Self::Helpful(name) => name,
+        }
+    }
+}
+
+/// What the cells need, each once.
+#[must_use]
+pub fn needs(cells: &[Cell]) -> Vec<Need> {
+    let mut needs = Vec::new();
+    let mut add = |need: Need| {
+        if !needs.contains(&need) {
+            needs.push(need);
+        }
+    };
+    for cell in cells {
+        let compiler = cell.axis("compiler");
+        add(Need::Program(compiler.to_owned()));
+        if cell.dbms == Dbms::Postgres {
+            for program in ["make", "bison", "flex", "perl"] {
+                add(Need::Program(program.to_owned()));
+            }
+            for header in ["stdio.h", "zlib.h", "lz4.h"] {
+                add(Need::Header(header.to_owned()));
+            }
+        }
+        if compiler.starts_with("clang") && cell.axis("lto") != "off" {
+            let suffix = compiler.strip_prefix("clang").unwrap_or_default();
+            add(Need::Program(format!("llvm-ar{suffix}")));
+            add(Need::Program("ld.lld".to_owned()));
+        }
+        match &cell.source {
+            SourceSpec::Git { .. } => add(Need::Program("git".to_owned())),
+            SourceSpec::Debian { .. } => add(Need::Program("apt-get".to_owned())),
+            SourceSpec::Path { .. } => {}
+        }
+        add(Need::Program("sysbench".to_owned()));
+        add(Need::Helpful("ccache".to_owned()));
+    }
+    needs
+}
+
+/// Those that are not there.
+#[must_use]
+pub fn missing(needs: &[Need]) -> Vec<Need> {
+    let there = |need: &Need| match need {
+        Need::Program(name) | Need::Helpful(name) => which::which(name).is_ok(),
+        Need::Header(name) => has_header(name),
+    };
+    needs.iter().filter(|need| !there(need)).cloned().collect()
+}
+
+/// Asks a compiler for the header; without one, looks where headers usually are.
+fn has_header(name: &str) -> bool {
+    let Some(compiler) = ["cc", "gcc", "clang"].into_iter().find(|name| which::which(name).is_ok()) else {
+        return Path::new("/usr/include").join(name).exists();
+    };
+    Program::new(compiler).args(["-E", "-x", "c", "-include", name, "/dev/null"]).output().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matrix::Matrix;
+
+    fn of(axes: &str, source: &str) -> Vec<String> {
+        let text = format!("[[target]]\ndbms = \"postgres\"\nversions = [\"15\"]\nsource = \"{source}\"\n[build]\n{axes}");
+        let cells = Matrix::parse(&text, Path::new("t.toml"), &[]).unwrap().cells().unwrap();
+        needs(&cells).iter().map(|need| need.name().to_owned()).collect()
+    }
+
+    #[test]
+    fn needs_follow_source_compiler_and_lto() {
+        let plain = of("", "debian");
+        assert!(plain.contains(&"apt-get".to_owned()) && plain.contains(&"zlib.h".to_owned()) && !plain.contains(&"git".to_owned()));
+        let clang = of("compiler = \"clang-14\"\nlto = \"thin\"", "git");
+        for wanted in ["clang-14", "llvm-ar-14", "ld.lld", "git"] {
+            assert!(clang.contains(&wanted.to_owned()), "{wanted} is missing from {clang:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_found() {
+        let needs = [Need::Program("no-such-program".to_owned()), Need::Header("no/such.h".to_owned()), Need::Program("sh".to_owned()), Need::Header("stdio.h".to_owned())];
+        assert_eq!(missing(&needs), needs[..2]);
+    }
+}
