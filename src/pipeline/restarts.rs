@@ -55,13 +55,28 @@ impl Workshop {
     /// # Errors
     /// When the user interrupts, nothing can be recorded, or the data cannot be loaded. What fails
     /// within the restart is recorded as its failure instead.
-    pub fn restart(&self, restart: &Restart, places: &Places, store: &mut Store, begun: &dyn Fn(&Store, RestartId) -> anyhow::Result<()>, observer: &dyn Observer) -> anyhow::Result<Ended> {
+    pub fn restart(
+        &self,
+        restart: &Restart,
+        places: &Places,
+        store: &mut Store,
+        begun: &dyn Fn(&Store, RestartId) -> anyhow::Result<()>,
+        observer: &dyn Observer,
+    ) -> anyhow::Result<Ended> {
         let cell = restart.cell;
         let config = ServerConfig::read(&self.configs, cell.dbms, cell.axis("config"))?;
         let install = Installation { dbms: cell.dbms, prefix: places.installed(restart.entry)? };
         let snapshot = self.loaded(restart, &install, &config, places, observer)?;
         let now = now();
-        let plan = RestartPlan { session: restart.session, cell, position: restart.position, build_key: restart.entry.key.as_str(), workload: restart.workload, block: restart.block, now: &now };
+        let plan = RestartPlan {
+            session: restart.session,
+            cell,
+            position: restart.position,
+            build_key: restart.entry.key.as_str(),
+            workload: restart.workload,
+            block: restart.block,
+            now: &now,
+        };
         let id = store.begin_restart(&plan)?;
         begun(store, id)?;
         let started = Instant::now();
@@ -94,7 +109,8 @@ impl Workshop {
         }
         make_dir(&places.data())?;
         let purpose = format!("loading data for {}", cell.name);
-        let _lock = Held::take(&places.data().join(format!("{name}.lock")), &purpose, &|holder| observer.say(&format!("{}: waiting for {}", cell.name, holder.0)))?;
+        let _lock =
+            Held::take(&places.data().join(format!("{name}.lock")), &purpose, &|holder| observer.say(&format!("{}: waiting for {}", cell.name, holder.0)))?;
         if snapshot.exists() {
             return Ok(snapshot);
         }

@@ -171,7 +171,15 @@ pub struct Range {
 /// # Errors
 /// [`ConfigurationError`] for ends that do not exist or cannot be ordered; when the user interrupts,
 /// in which case [`resume_search`] goes on; when something that is no fact about a commit goes wrong.
-pub fn start_search(workshop: &Workshop, matrix: &Matrix, cell: &Cell, options: SearchOptions, limits: Limits, store: &mut Store, observer: &dyn Observer) -> anyhow::Result<SearchReport> {
+pub fn start_search(
+    workshop: &Workshop,
+    matrix: &Matrix,
+    cell: &Cell,
+    options: SearchOptions,
+    limits: Limits,
+    store: &mut Store,
+    observer: &dyn Observer,
+) -> anyhow::Result<SearchReport> {
     let history = workshop.sources.history(cell, &options.good, &options.bad, &|sentence| observer.say(sentence))?;
     let mut class = 0;
     let classes = history.commits.iter().enumerate().map(|(index, commit)| {
@@ -189,7 +197,11 @@ pub fn start_search(workshop: &Workshop, matrix: &Matrix, cell: &Cell, options: 
         note: history.note,
     };
     let id = store.begin_search(&serde_json::to_string(&definition)?, &now())?;
-    observer.say(&format!("search {id}: {} commits, {} of which change what is built", definition.commits.len() - 1, definition.classes.last().copied().unwrap_or(0)));
+    observer.say(&format!(
+        "search {id}: {} commits, {} of which change what is built",
+        definition.commits.len() - 1,
+        definition.classes.last().copied().unwrap_or(0)
+    ));
     Search { id, definition, workshop, matrix }.go_on(limits, store, observer)
 }
 
@@ -229,7 +241,15 @@ pub fn show_search(id: SearchId, store: &Store) -> anyhow::Result<SearchReport> 
 fn unfinished(question: &Question, evidence: &Evidence, why: &str) -> Answer {
     let belief = posterior(question, evidence);
     let best = belief.commits.iter().copied().fold(0.0, f64::max);
-    Answer { outcome: Outcome::Undecided, culprit: None, posterior: best, suspects: Vec::new(), effect: None, restarts_needed: None, why: format!("the search has not ended; next: {why}") }
+    Answer {
+        outcome: Outcome::Undecided,
+        culprit: None,
+        posterior: best,
+        suspects: Vec::new(),
+        effect: None,
+        restarts_needed: None,
+        why: format!("the search has not ended; next: {why}"),
+    }
 }
 
 /// The decisions of a search again, from the recorded readings, one line each.
@@ -265,7 +285,8 @@ pub fn replay(id: SearchId, store: &Store) -> anyhow::Result<Vec<String>> {
 
 impl Definition {
     fn question(&self) -> Question {
-        let candidate = |index: usize| Candidate { class: self.classes[index], prior: if index > 0 && self.classes[index] != self.classes[index - 1] { 1.0 } else { 0.0 } };
+        let candidate =
+            |index: usize| Candidate { class: self.classes[index], prior: if index > 0 && self.classes[index] != self.classes[index - 1] { 1.0 } else { 0.0 } };
         Question {
             commits: (0..self.commits.len()).map(candidate).collect(),
             worse: self.options.metric.worse(),
@@ -290,7 +311,10 @@ impl Definition {
     fn evidence(&self, id: SearchId, store: &Store, cached: &BTreeSet<usize>) -> anyhow::Result<Evidence> {
         let (readings, doubtful) = store.readings_of(id, &self.options.step, self.options.metric)?;
         if doubtful > MOST_DOUBTFUL + readings.len() {
-            bail!("{doubtful} readings were doubtful and {} were not: the host is too disturbed to decide anything; `dbisect doctor` says what disturbs it, and `bisect resume {id}` goes on", readings.len());
+            bail!(
+                "{doubtful} readings were doubtful and {} were not: the host is too disturbed to decide anything; `dbisect doctor` says what disturbs it, and `bisect resume {id}` goes on",
+                readings.len()
+            );
         }
         let builds = store.builds_of(id)?;
         let failed = |note: &&BuildNote| note.outcome == "failed";
@@ -314,10 +338,18 @@ impl Definition {
         let builds = store.builds_of(id)?;
         let (runs, run_seconds) = store.restarts_of(id)?;
         let named = |index: usize| Named { commit: self.commits[index].id.clone(), subject: self.commits[index].subject.clone() };
-        let suspect = |(index, probability): &(usize, f64)| Suspect { commit: self.commits[*index].id.clone(), subject: self.commits[*index].subject.clone(), probability: *probability };
+        let suspect = |(index, probability): &(usize, f64)| Suspect {
+            commit: self.commits[*index].id.clone(),
+            subject: self.commits[*index].subject.clone(),
+            probability: *probability,
+        };
         let mut notes: Vec<String> = self.note.iter().cloned().collect();
         if self.all > self.commits.len() - 1 {
-            notes.push(format!("the range has {} commits with merged branches and {} along first parents; only the latter were searched", self.all, self.commits.len() - 1));
+            notes.push(format!(
+                "the range has {} commits with merged branches and {} along first parents; only the latter were searched",
+                self.all,
+                self.commits.len() - 1
+            ));
         }
         Ok(SearchReport {
             id,
@@ -325,7 +357,12 @@ impl Definition {
             culprit: answer.culprit.map(named),
             posterior: answer.posterior,
             suspects: answer.suspects.iter().map(suspect).collect(),
-            effect: answer.effect.map(|effect| Measured { metric: self.options.metric, step: self.options.step.clone(), relative: effect.relative, ci95: effect.ci95 }),
+            effect: answer.effect.map(|effect| Measured {
+                metric: self.options.metric,
+                step: self.options.step.clone(),
+                relative: effect.relative,
+                ci95: effect.ci95,
+            }),
             tested: self.tested(evidence, &builds, &belief.commits),
             cost: Cost {
                 builds: builds.iter().filter(|note| note.outcome != "hit").count(),
@@ -359,7 +396,14 @@ impl Definition {
             };
             #[expect(clippy::cast_precision_loss, reason = "a number of readings")]
             let mean = (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp());
-            Tested { commit: commit.id.clone(), subject: commit.subject.clone(), state: state.to_owned(), samples: logs.len(), mean, message: note.and_then(|note| note.message.clone()) }
+            Tested {
+                commit: commit.id.clone(),
+                subject: commit.subject.clone(),
+                state: state.to_owned(),
+                samples: logs.len(),
+                mean,
+                message: note.and_then(|note| note.message.clone()),
+            }
         };
         logs.into_iter().map(one).collect()
     }
@@ -438,14 +482,22 @@ impl Search<'_> {
         let report = reports.into_iter().next().context("a build without a report")?;
         let final_failure = report.class.is_some_and(crate::build::FailureClass::is_final);
         if matches!(report.outcome, Made::Failed | Made::KnownFailure) && !final_failure {
-            bail!("{} could not be built, and that is no fact about the commit: {}; `dbisect bisect resume {}` goes on", report.cell, report.message.unwrap_or_default(), self.id);
+            bail!(
+                "{} could not be built, and that is no fact about the commit: {}; `dbisect bisect resume {}` goes on",
+                report.cell,
+                report.message.unwrap_or_default(),
+                self.id
+            );
         }
         let outcome = match report.outcome {
             Made::Built => "built",
             Made::Hit => "hit",
             Made::Failed | Made::KnownFailure => "failed",
         };
-        store.note_build(self.id, &BuildNote { class, build_key: report.build_key, outcome: outcome.to_owned(), seconds: report.seconds, message: report.message })?;
+        store.note_build(
+            self.id,
+            &BuildNote { class, build_key: report.build_key, outcome: outcome.to_owned(), seconds: report.seconds, message: report.message },
+        )?;
         let Some(entry) = report.entry else {
             observer.say(&format!("search {}: {} cannot be built; its probability is kept", self.id, self.definition.short(class)));
             return Ok(false);
@@ -454,7 +506,15 @@ impl Search<'_> {
         Ok(true)
     }
 
-    fn measure(&self, classes: &[usize], entries: &BTreeMap<usize, Entry>, session: i64, places: &Places, store: &mut Store, observer: &dyn Observer) -> anyhow::Result<()> {
+    fn measure(
+        &self,
+        classes: &[usize],
+        entries: &BTreeMap<usize, Entry>,
+        session: i64,
+        places: &Places,
+        store: &mut Store,
+        observer: &dyn Observer,
+    ) -> anyhow::Result<()> {
         for (at, class) in classes.iter().enumerate() {
             stop_if_interrupted()?;
             let Some(entry) = entries.get(class) else { continue };
@@ -468,7 +528,16 @@ impl Search<'_> {
                 let failures = store.failures_of(self.id, *class)?;
                 if failures.len() >= MOST_FAILURES {
                     let message = format!("it was built and could not be measured: {why}");
-                    store.note_build(self.id, &BuildNote { class: *class, build_key: Some(entry.key.to_string()), outcome: "failed".to_owned(), seconds: 0.0, message: Some(message) })?;
+                    store.note_build(
+                        self.id,
+                        &BuildNote {
+                            class: *class,
+                            build_key: Some(entry.key.to_string()),
+                            outcome: "failed".to_owned(),
+                            seconds: 0.0,
+                            message: Some(message),
+                        },
+                    )?;
                 }
                 return Ok(());
             }
