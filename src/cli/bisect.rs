@@ -4,11 +4,11 @@ use std::io::Write;
 
 use serde_json::json;
 
-use crate::bisect::{Expect, Outcome};
+use crate::bisect::{Expect, Outcome, SearchReport};
 use crate::compare::{Settings, Verdict, compare as judge};
 use crate::matrix::{AXES, Cell, ConfigurationError, Matrix, SourceSpec};
 use crate::measure::{Metric, Worse};
-use crate::pipeline::{SearchOptions, SearchReport, estimate, replay, resume_search, show_search, start_search};
+use crate::pipeline::{SearchOptions, estimate, replay, resume_search, show_search, start_search};
 use crate::report::{bisect_text, searches_text};
 use crate::store::Store;
 use crate::workload::step;

@@ -4,8 +4,7 @@ use std::io::Write;
 
 use comfy_table::{ContentArrangement, Table};
 
-use crate::bisect::Outcome;
-use crate::pipeline::SearchReport;
+use crate::bisect::{Outcome, SearchReport};
 use crate::store::SearchRecord;
 
 /// Writes an answer.
