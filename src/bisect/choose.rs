@@ -42,7 +42,9 @@ pub fn choose(question: &Question, evidence: &Evidence, posterior: &Posterior) -
         let cost = build + (1.0 - failure) * 2.0 * evidence.restart_seconds + 1e-9;
         let worth = bits * (1.0 - failure) / cost;
         // Equal worth: the seed decides, so that equal questions have equal answers.
-        let better = best.is_none_or(|(other, _, most)| worth > most * (1.0 + 1e-9) || ((worth - most).abs() <= most * 1e-9 && tie(question.seed, class) > tie(question.seed, other)));
+        let better = best.is_none_or(|(other, _, most)| {
+            worth > most * (1.0 + 1e-9) || ((worth - most).abs() <= most * 1e-9 && tie(question.seed, class) > tie(question.seed, other))
+        });
         if better {
             best = Some((class, bits, worth));
         }

@@ -42,7 +42,12 @@ pub fn next(question: &Question, evidence: &Evidence) -> Next {
     }
     for (class, end) in [(good, "good"), (bad, "bad")] {
         if evidence.unbuildable.contains(&class) {
-            return undecided(question, &belief, format!("the {end} end cannot be built, so there is nothing to compare with; choose a neighbouring commit"), None);
+            return undecided(
+                question,
+                &belief,
+                format!("the {end} end cannot be built, so there is nothing to compare with; choose a neighbouring commit"),
+                None,
+            );
         }
     }
     if let Some(next) = certify(question, evidence, &belief, good, bad) {
@@ -205,7 +210,14 @@ impl Fresh {
         // The certificate of the ends is no confirmation, even where nothing lies between them.
         let certificate = evidence.readings.iter().map(|reading| reading.sequence).min().map(|first| first + 2 * END_PAIRS as u64 - 1);
         let start = last_other.max(certificate);
-        let of = |class: usize| evidence.readings.iter().filter(|reading| reading.class == class && usable(reading.value) && start.is_none_or(|start| reading.sequence > start)).map(|reading| reading.value.ln()).collect();
+        let of = |class: usize| {
+            evidence
+                .readings
+                .iter()
+                .filter(|reading| reading.class == class && usable(reading.value) && start.is_none_or(|start| reading.sequence > start))
+                .map(|reading| reading.value.ln())
+                .collect()
+        };
         Self { parent: of(gap.parent), culprit: of(gap.culprit) }
     }
 
@@ -236,7 +248,15 @@ fn answer(question: &Question, belief: &Posterior, gap: &Gap) -> Answer {
 }
 
 fn no_change(question: &Question, belief: &Posterior, why: String) -> Answer {
-    Answer { outcome: Outcome::NoChange, culprit: None, posterior: belief.no_change, suspects: Vec::new(), effect: Some(belief.effect(question)).filter(|effect| effect.relative.is_finite() && effect.ci95[1].is_finite()), restarts_needed: None, why }
+    Answer {
+        outcome: Outcome::NoChange,
+        culprit: None,
+        posterior: belief.no_change,
+        suspects: Vec::new(),
+        effect: Some(belief.effect(question)).filter(|effect| effect.relative.is_finite() && effect.ci95[1].is_finite()),
+        restarts_needed: None,
+        why,
+    }
 }
 
 fn undecided(question: &Question, belief: &Posterior, why: String, restarts_needed: Option<usize>) -> Next {
@@ -251,7 +271,13 @@ fn suspects(belief: &Posterior) -> Vec<(usize, f64)> {
     all.sort_by(|one, other| other.1.total_cmp(&one.1).then(one.0.cmp(&other.0)));
     let wanted = 0.99 * all.iter().map(|(_, mass)| mass).sum::<f64>();
     let mut sum = 0.0;
-    all.into_iter().take_while(|(_, mass)| { let more = sum < wanted; sum += mass; more }).collect()
+    all.into_iter()
+        .take_while(|(_, mass)| {
+            let more = sum < wanted;
+            sum += mass;
+            more
+        })
+        .collect()
 }
 
 /// The measurement, unless the budget does not allow it.
@@ -260,7 +286,9 @@ fn within_budget(question: &Question, evidence: &Evidence, belief: &Posterior, c
     #[expect(clippy::cast_precision_loss, reason = "a few builds and restarts")]
     let cost = unbuilt.len() as f64 * evidence.build_seconds + classes.len() as f64 * evidence.restart_seconds;
     match evidence.budget_seconds {
-        Some(budget) if evidence.spent_seconds + cost > budget => undecided(question, belief, format!("the budget of {budget:.0} s does not allow the next measurement, which would take about {cost:.0} s"), None),
+        Some(budget) if evidence.spent_seconds + cost > budget => {
+            undecided(question, belief, format!("the budget of {budget:.0} s does not allow the next measurement, which would take about {cost:.0} s"), None)
+        }
         _ => Next::Measure { classes, why },
     }
 }
@@ -269,7 +297,8 @@ fn within_budget(question: &Question, evidence: &Evidence, belief: &Posterior, c
 fn spent(question: &Question, evidence: &Evidence, belief: &Posterior) -> Option<Next> {
     let bits = usize::BITS - question.commits.len().leading_zeros();
     let most = 2 * question.most_restarts + RESTARTS_PER_BIT * bits as usize;
-    (evidence.readings.len() >= most).then(|| undecided(question, belief, format!("{most} restarts did not decide; the noise is too large for an effect of this size"), None))
+    (evidence.readings.len() >= most)
+        .then(|| undecided(question, belief, format!("{most} restarts did not decide; the noise is too large for an effect of this size"), None))
 }
 
 #[cfg(test)]

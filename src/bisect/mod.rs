@@ -10,9 +10,11 @@ mod choose;
 mod decide;
 mod model;
 mod question;
+mod report;
 mod simulate;
 
 pub use decide::next;
 pub use model::{Posterior, posterior};
 pub use question::{Answer, Candidate, Effect, Evidence, Expect, Next, Outcome, Question, Reading};
+pub use report::{Cost, Measured, Named, Range, SearchReport, Suspect, Tested};
 pub use simulate::{Deviates, Noise, Scenario, Simulated, simulate};

@@ -119,7 +119,11 @@ impl Data {
         let medians: BTreeMap<usize, (f64, usize)> = by_class.into_iter().map(|(class, mut values)| (class, (median(&mut values), values.len()))).collect();
         // Of two readings each is as far from their median as the other, so only larger classes tell an
         // outlier.
-        let distances: Vec<Option<f64>> = readings.iter().zip(&y).map(|(reading, y)| medians.get(&reading.class).filter(|(_, count)| *count >= 3).map(|(median, _)| (y - median).abs())).collect();
+        let distances: Vec<Option<f64>> = readings
+            .iter()
+            .zip(&y)
+            .map(|(reading, y)| medians.get(&reading.class).filter(|(_, count)| *count >= 3).map(|(median, _)| (y - median).abs()))
+            .collect();
         let mut known: Vec<f64> = distances.iter().flatten().copied().collect();
         // 1.4826 makes the median absolute deviation of normal data its standard deviation.
         let scale = if known.len() >= 6 { 1.4826 * median(&mut known) } else { 0.02 };
@@ -127,7 +131,14 @@ impl Data {
         let spread = distances.iter().map(|distance| distance.map_or(1.0, |distance| (distance / (OUTLIER * scale)).max(1.0).powi(2))).collect();
         #[expect(clippy::cast_precision_loss, reason = "a count of restarts")]
         let order = (0..readings.len()).map(|at| at as f64).collect();
-        Some(Self { classes: readings.iter().map(|reading| reading.class).collect(), y: DVector::from_vec(y), spread, sessions: readings.iter().map(|reading| reading.session).collect(), order, scale })
+        Some(Self {
+            classes: readings.iter().map(|reading| reading.class).collect(),
+            y: DVector::from_vec(y),
+            spread,
+            sessions: readings.iter().map(|reading| reading.session).collect(),
+            order,
+            scale,
+        })
     }
 
     /// Covariance in units of sigma^2.
@@ -275,7 +286,11 @@ pub fn posterior(question: &Question, evidence: &Evidence) -> Posterior {
     };
     let gaps = Gaps::new(question, &data.classes);
     let floor = question.floor.ln_1p();
-    let sides: Vec<DVector<f64>> = gaps.firsts.iter().map(|first| DVector::from_iterator(data.classes.len(), data.classes.iter().map(|class| f64::from(u8::from(class >= first))))).collect();
+    let sides: Vec<DVector<f64>> = gaps
+        .firsts
+        .iter()
+        .map(|first| DVector::from_iterator(data.classes.len(), data.classes.iter().map(|class| f64::from(u8::from(class >= first)))))
+        .collect();
     // Per gap and for "no change": weights of all combinations, to be summed.
     let mut changed: Vec<Vec<f64>> = vec![Vec::new(); sides.len()];
     let mut unchanged = Vec::new();
@@ -301,7 +316,8 @@ pub fn posterior(question: &Question, evidence: &Evidence) -> Posterior {
         }
     }
     let no_change = NO_CHANGE.ln() + log_sum(unchanged);
-    let masses: Vec<f64> = changed.into_iter().zip(&gaps.priors).map(|(weights, prior)| (1.0 - NO_CHANGE).ln() + (prior / total).ln() + log_sum(weights)).collect();
+    let masses: Vec<f64> =
+        changed.into_iter().zip(&gaps.priors).map(|(weights, prior)| (1.0 - NO_CHANGE).ln() + (prior / total).ln() + log_sum(weights)).collect();
     let all = log_sum(masses.iter().copied().chain([no_change]));
     if !all.is_finite() {
         return prior_only(question, beyond, opposite);

@@ -102,7 +102,13 @@ const SIGNS: [(FailureClass, &[&str]); 3] = [
     (FailureClass::DiskFull, &["No space left on device", "Disk quota exceeded"]),
     (
         FailureClass::OutOfMemory,
-        &["Killed signal terminated program", "virtual memory exhausted", "out of memory allocating", "Cannot allocate memory", "collect2: fatal error: ld terminated with signal 9"],
+        &[
+            "Killed signal terminated program",
+            "virtual memory exhausted",
+            "out of memory allocating",
+            "Cannot allocate memory",
+            "collect2: fatal error: ld terminated with signal 9",
+        ],
     ),
     (
         FailureClass::ToolchainLacks,

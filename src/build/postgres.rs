@@ -42,9 +42,8 @@ pub fn keeps(path: &str) -> bool {
 
 /// The recipe of one cell.
 pub fn recipe(cell: &Cell, version: &str) -> Result<Recipe, ConfigurationError> {
-    let major = major(version).ok_or_else(|| {
-        ConfigurationError::new(format!("the tree of {} says that it is Postgres `{version}`, and 10 or later is wanted", cell.name))
-    })?;
+    let major = major(version)
+        .ok_or_else(|| ConfigurationError::new(format!("the tree of {} says that it is Postgres `{version}`, and 10 or later is wanted", cell.name)))?;
     let compiler = Compiler::of(cell.axis("compiler"));
     let flags = Flags::of(cell, &compiler);
     let mut steps = vec![Step { name: "configure".to_owned(), argv: configure(cell, major, &compiler, &flags), place: Place::Build }];
@@ -199,9 +198,23 @@ fn tools(major: u32, compiler: &Compiler, flags: &Flags) -> Tools {
         programs.push("ld.lld".to_owned());
     }
     let mut libraries = ["c", "m", "z"].map(str::to_owned).to_vec();
-    let mut headers = ["stdio.h", "stdlib.h", "string.h", "math.h", "errno.h", "unistd.h", "sys/types.h", "sys/socket.h", "sys/mman.h", "netdb.h", "pwd.h", "time.h", "zlib.h"]
-        .map(str::to_owned)
-        .to_vec();
+    let mut headers = [
+        "stdio.h",
+        "stdlib.h",
+        "string.h",
+        "math.h",
+        "errno.h",
+        "unistd.h",
+        "sys/types.h",
+        "sys/socket.h",
+        "sys/mman.h",
+        "netdb.h",
+        "pwd.h",
+        "time.h",
+        "zlib.h",
+    ]
+    .map(str::to_owned)
+    .to_vec();
     if major >= 14 {
         libraries.push("lz4".to_owned());
         headers.push("lz4.h".to_owned());
@@ -255,10 +268,24 @@ mod tests {
 
     #[test]
     fn what_the_build_does_not_read_is_left_out() {
-        for path in ["doc/src/sgml/ref/select.sgml", "contrib/bloom/blutils.c", "src/test/regress/sql/join.sql", "src/backend/access/nbtree/README", "src/backend/po/de.po", "src/interfaces/ecpg/preproc/ecpg.c"] {
+        for path in [
+            "doc/src/sgml/ref/select.sgml",
+            "contrib/bloom/blutils.c",
+            "src/test/regress/sql/join.sql",
+            "src/backend/access/nbtree/README",
+            "src/backend/po/de.po",
+            "src/interfaces/ecpg/preproc/ecpg.c",
+        ] {
             assert!(!keeps(path), "{path}");
         }
-        for path in ["configure", "src/backend/executor/execMain.c", "src/include/c.h", "src/interfaces/ecpg/include/ecpg_config.h.in", "src/backend/po/LINGUAS", "src/timezone/data/tzdata.zi"] {
+        for path in [
+            "configure",
+            "src/backend/executor/execMain.c",
+            "src/include/c.h",
+            "src/interfaces/ecpg/include/ecpg_config.h.in",
+            "src/backend/po/LINGUAS",
+            "src/timezone/data/tzdata.zi",
+        ] {
             assert!(keeps(path), "{path}");
         }
     }

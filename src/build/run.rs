@@ -74,10 +74,12 @@ pub fn run(recipe: &Recipe, workspace: &Workspace, around: &Surroundings, tell: 
         })?;
     }
     let prefix = workspace.stage.join(NEUTRAL_PREFIX.trim_start_matches('/'));
-    let compiled_by = recipe
-        .proof
-        .check(&prefix)
-        .map_err(|message| BuildFailure { class: FailureClass::FlagsNotHonoured, step: "proof".to_owned(), message, log: Some(workspace.log.clone()) })?;
+    let compiled_by = recipe.proof.check(&prefix).map_err(|message| BuildFailure {
+        class: FailureClass::FlagsNotHonoured,
+        step: "proof".to_owned(),
+        message,
+        log: Some(workspace.log.clone()),
+    })?;
     Ok(Built { prefix, compiled_by, seconds: started.elapsed().as_secs_f64() })
 }
 
@@ -150,6 +152,8 @@ fn watch(step: &str, build: &Path, expected: usize, done: &AtomicBool, tell: &(d
 }
 
 fn count(dirs: &[PathBuf], extension: &str) -> usize {
-    let files = |dir: &PathBuf| walkdir::WalkDir::new(dir).into_iter().flatten().filter(|entry| entry.path().extension().is_some_and(|found| found == extension)).count();
+    let files = |dir: &PathBuf| {
+        walkdir::WalkDir::new(dir).into_iter().flatten().filter(|entry| entry.path().extension().is_some_and(|found| found == extension)).count()
+    };
     dirs.iter().map(files).sum()
 }

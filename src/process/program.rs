@@ -409,11 +409,7 @@ fn end_group(handle: &Handle) {
 }
 
 fn failure(status: ExitStatus) -> Option<Outcome> {
-    if status.success() {
-        None
-    } else {
-        Some(status.code().map_or_else(|| Outcome::Signal(status.signal().unwrap_or_default()), Outcome::Exit))
-    }
+    if status.success() { None } else { Some(status.code().map_or_else(|| Outcome::Signal(status.signal().unwrap_or_default()), Outcome::Exit)) }
 }
 
 fn read_from(mut file: &File, start: u64) -> std::io::Result<String> {

@@ -30,7 +30,7 @@ fn tally(runs: &[(Simulated, Option<usize>)]) -> (f64, f64, f64) {
 }
 
 fn many(question: &Question, trials: u64, make: impl Fn(u64) -> (Scenario, Option<usize>)) -> Vec<(Simulated, Option<usize>)> {
-    (0..trials).map(|seed| make(seed)).map(|(scenario, truth)| (simulate(question, &scenario), truth)).collect()
+    (0..trials).map(make).map(|(scenario, truth)| (simulate(question, &scenario), truth)).collect()
 }
 
 #[test]
@@ -56,7 +56,9 @@ fn the_end_to_end_case_is_found_with_few_builds() {
 #[test]
 fn no_change_names_nobody() {
     let question = question(33, 0.05);
-    for noise in [noise(0.02, 0.003), noise(0.04, 0.005), Noise { drift: 0.01, ..noise(0.03, 0.005) }, Noise { deviates: Deviates::Contaminated, ..noise(0.02, 0.003) }] {
+    for noise in
+        [noise(0.02, 0.003), noise(0.04, 0.005), Noise { drift: 0.01, ..noise(0.03, 0.005) }, Noise { deviates: Deviates::Contaminated, ..noise(0.02, 0.003) }]
+    {
         let runs = many(&question, 25, |seed| (scenario(&[], noise, 1000 + seed), None));
         assert!(runs.iter().all(|(run, _)| run.answer.culprit.is_none() && run.answer.outcome != Outcome::Suspects), "{noise:?} blamed somebody");
         let clear = runs.iter().filter(|(run, _)| run.answer.outcome == Outcome::NoChange).count();
