@@ -7,21 +7,21 @@ use anyhow::Context;
 
 use crate::process::{Account, stop_if_interrupted};
 
-/// Copies a stopped server's data directory. Blocks are shared where the filesystem can (reflink),
-/// else copied; modes are kept and `account` becomes the owner. Nothing is synced.
-/// A half-made copy never has the name `to`: it is made beside it and renamed.
+/// Copies the data directory of a stopped server, or an installation. Blocks are shared where the
+/// filesystem can (reflink), else copied; modes are kept and `account` becomes the owner. Nothing is
+/// synced. A half-made copy never has the name `to`: it is made beside it and renamed.
 ///
 /// # Errors
 /// When `to` exists, `from` is no directory, a link leads out of `from`, something cannot be read or
 /// written, or the user interrupts. Nothing named `to` was made then, and nothing is left beside it.
 pub fn copy_data(from: &Path, to: &Path, account: Option<&Account>) -> anyhow::Result<()> {
-    anyhow::ensure!(from.is_dir(), "the data directory {} that should be copied is not there", from.display());
-    anyhow::ensure!(!to.exists(), "{} exists already; remove it before a data directory is copied to it", to.display());
+    anyhow::ensure!(from.is_dir(), "the directory {} that should be copied is not there", from.display());
+    anyhow::ensure!(!to.exists(), "{} exists already; remove it before another directory is copied to it", to.display());
     let half = half_made(to)?;
     // Left by a dbisect that was killed while it copied.
     remove_data(&half)?;
     let copied = copy_tree(from, &half, account)
-        .and_then(|()| std::fs::rename(&half, to).with_context(|| format!("cannot give the copied data directory its name {}", to.display())));
+        .and_then(|()| std::fs::rename(&half, to).with_context(|| format!("cannot give the copied directory its name {}", to.display())));
     if copied.is_err()
         && let Err(error) = remove_data(&half)
     {
@@ -33,7 +33,7 @@ pub fn copy_data(from: &Path, to: &Path, account: Option<&Account>) -> anyhow::R
 /// The name that a copy has until it is whole. The whole name of `to` is in it: directories may have
 /// dots in their names, and two copies must not share one temporary name.
 fn half_made(to: &Path) -> anyhow::Result<PathBuf> {
-    let name = to.file_name().with_context(|| format!("a data directory cannot be named {}", to.display()))?;
+    let name = to.file_name().with_context(|| format!("a directory cannot be named {}", to.display()))?;
     let mut half = name.to_owned();
     half.push(".half");
     Ok(to.with_file_name(half))
@@ -57,7 +57,7 @@ fn copy_one(entry: &walkdir::DirEntry, inner: &Path, target: &Path, account: Opt
         let link = std::fs::read_link(entry.path())?;
         anyhow::ensure!(
             stays_inside(inner, &link),
-            "it is a link to {}, outside of the data directory, so a copy would share data with the original",
+            "it is a link to {}, outside of the directory, so a copy would share data with the original",
             link.display()
         );
         std::os::unix::fs::symlink(link, target)?;
@@ -157,7 +157,7 @@ mod tests {
         let from = source(dir.path());
         std::os::unix::fs::symlink("/elsewhere", from.join("z")).unwrap();
         let error = format!("{:#}", copy_data(&from, &to, None).unwrap_err());
-        assert!(error.contains("outside of the data directory"), "{error}");
+        assert!(error.contains("outside of the directory"), "{error}");
         assert_eq!(names(dir.path()), ["from"]);
     }
 

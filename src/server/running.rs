@@ -170,13 +170,13 @@ impl RunningServer {
         if self.daemon.wait_for_end(patience) {
             return Ok(());
         }
-        let late = format!("the server did not stop within {} s when asked for a {} shutdown", patience.as_secs_f64(), regular.name);
+        let late = format!("the server did not stop within {} s of a request for {} shutdown", patience.as_secs_f64(), regular.name);
         self.daemon.signal(hard.signal);
         if self.daemon.wait_for_end(hard.patience) {
-            bail!("{late}; a {} shutdown ended it", hard.name);
+            bail!("{late}; {} shutdown ended it", hard.name);
         }
         self.end_by_force();
-        bail!("{late}, nor within {} s for a {} shutdown; its processes were killed", hard.patience.as_secs_f64(), hard.name)
+        bail!("{late}, nor within {} s of one for {} shutdown; its processes were killed", hard.patience.as_secs_f64(), hard.name)
     }
 
     /// Kills the main process, and those of its children that do not leave by themselves then. They
