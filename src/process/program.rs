@@ -289,7 +289,7 @@ impl Program {
                 command.uid(account.uid).gid(account.gid);
             }
             if let Some(budget) = &budget {
-                budget.configure(command);
+                budget.configure_make(command);
             }
             // SAFETY: between fork and exec only async-signal-safe calls are made: prctl and getppid.
             // It runs after the change of user, which would clear the setting.
