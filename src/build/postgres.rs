@@ -52,7 +52,9 @@ pub fn recipe(cell: &Cell, version: &str) -> Result<Recipe, ConfigurationError> 
         // before the headers they include have been generated.
         steps.push(make("compile", "src/backend", &["generated-headers"]));
     }
-    steps.push(make("compile", "src/backend", &["all"]));
+    // The backend's makefile asks for these libraries to be made beside it, and a parallel make may
+    // look for one before it is there.
+    steps.extend(["src/port", "src/common", "src/backend"].map(|dir| make("compile", dir, &["all"])));
     steps.extend(INSTALLED.iter().map(|dir| make("install", dir, &["install", "DESTDIR={stage}"])));
     Ok(Recipe {
         steps,
