@@ -13,19 +13,18 @@
 
 pub mod process;
 
-pub mod matrix;
-pub mod source;
+pub mod bisect;
 pub mod build;
 pub mod cache;
-pub mod server;
-pub mod workload;
-pub mod measure;
-pub mod store;
 pub mod compare;
-pub mod bisect;
+pub mod matrix;
+pub mod measure;
 pub mod report;
+pub mod server;
+pub mod source;
+pub mod store;
+pub mod workload;
 
 pub mod pipeline;
-
 
 pub mod cli;

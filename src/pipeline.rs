@@ -23,7 +23,7 @@ use crate::source::{Environment, SourceTree, Sources, postgres_version};
 
 pub use builds::{BuildReport, Limits, Made};
 pub use places::Places;
-pub use search::{SearchOptions, SearchReport, Tested, replay, resume_search, show_search, start_search};
+pub use search::{SearchOptions, replay, resume_search, show_search, start_search};
 pub use study::{Study, StudyReport, estimate, run_study};
 
 /// Told what happens; the command line shows it as progress bars, tests ignore it.

@@ -17,9 +17,11 @@ mod normal;
 mod question;
 mod range;
 mod readings;
+mod report;
 mod simulate;
 
 pub use decide::next;
 pub use model::{Posterior, posterior};
 pub use question::{Answer, Candidate, Effect, Evidence, Expect, Next, Outcome, Question, Reading};
+pub use report::{Cost, Measured, Named, Range, SearchReport, Suspect, Tested};
 pub use simulate::{Deviates, Drift, Noise, Scenario, Simulated, simulate};

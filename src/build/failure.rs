@@ -13,8 +13,8 @@ use crate::process::{Outcome, ProcessError};
 pub enum FailureClass {
     /// The source does not compile with this toolchain: a fact about the revision, remembered.
     DoesNotCompile,
-    /// The compiler recorded other flags than the cell asks for: a fact about recipe and
-    /// toolchain, remembered.
+    /// The compiler recorded other flags than the cell asks for: something between recipe and
+    /// compiler is wrong, and it is not the revision.
     FlagsNotHonoured,
     /// A program, library or header is missing.
     ToolchainLacks,
@@ -32,7 +32,7 @@ impl FailureClass {
     /// Whether building again with the same key must give the same failure.
     #[must_use]
     pub const fn is_final(self) -> bool {
-        matches!(self, Self::DoesNotCompile | Self::FlagsNotHonoured)
+        matches!(self, Self::DoesNotCompile)
     }
 }
 
@@ -102,7 +102,13 @@ const SIGNS: [(FailureClass, &[&str]); 3] = [
     (FailureClass::DiskFull, &["No space left on device", "Disk quota exceeded"]),
     (
         FailureClass::OutOfMemory,
-        &["Killed signal terminated program", "virtual memory exhausted", "out of memory allocating", "Cannot allocate memory", "collect2: fatal error: ld terminated with signal 9"],
+        &[
+            "Killed signal terminated program",
+            "virtual memory exhausted",
+            "out of memory allocating",
+            "Cannot allocate memory",
+            "collect2: fatal error: ld terminated with signal 9",
+        ],
     ),
     (
         FailureClass::ToolchainLacks,
@@ -140,7 +146,14 @@ mod tests {
         assert_eq!(class("gcc: fatal error: Killed signal terminated program cc1"), FailureClass::OutOfMemory);
         assert_eq!(class("configure: error: zlib library not found"), FailureClass::ToolchainLacks);
         assert!(FailureClass::DoesNotCompile.is_final());
-        for class in [FailureClass::DiskFull, FailureClass::OutOfMemory, FailureClass::Timeout, FailureClass::Interrupted, FailureClass::ToolchainLacks] {
+        for class in [
+            FailureClass::FlagsNotHonoured,
+            FailureClass::DiskFull,
+            FailureClass::OutOfMemory,
+            FailureClass::Timeout,
+            FailureClass::Interrupted,
+            FailureClass::ToolchainLacks,
+        ] {
             assert!(!class.is_final(), "{class}");
         }
     }

@@ -103,7 +103,12 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_found() {
-        let needs = [Need::Program("no-such-program".to_owned()), Need::Header("no/such.h".to_owned()), Need::Program("sh".to_owned()), Need::Header("stdio.h".to_owned())];
+        let needs = [
+            Need::Program("no-such-program".to_owned()),
+            Need::Header("no/such.h".to_owned()),
+            Need::Program("sh".to_owned()),
+            Need::Header("stdio.h".to_owned()),
+        ];
         assert_eq!(missing(&needs), needs[..2]);
     }
 }

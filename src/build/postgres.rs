@@ -42,9 +42,8 @@ pub fn keeps(path: &str) -> bool {
 
 /// The recipe of one cell.
 pub fn recipe(cell: &Cell, version: &str) -> Result<Recipe, ConfigurationError> {
-    let major = major(version).ok_or_else(|| {
-        ConfigurationError::new(format!("the tree of {} says that it is Postgres `{version}`, and 10 or later is wanted", cell.name))
-    })?;
+    let major = major(version)
+        .ok_or_else(|| ConfigurationError::new(format!("the tree of {} says that it is Postgres `{version}`, and 10 or later is wanted", cell.name)))?;
     let compiler = Compiler::of(cell.axis("compiler"));
     let flags = Flags::of(cell, &compiler);
     let mut steps = vec![Step { name: "configure".to_owned(), argv: configure(cell, major, &compiler, &flags), place: Place::Build }];
@@ -53,7 +52,9 @@ pub fn recipe(cell: &Cell, version: &str) -> Result<Recipe, ConfigurationError> 
         // before the headers they include have been generated.
         steps.push(make("compile", "src/backend", &["generated-headers"]));
     }
-    steps.push(make("compile", "src/backend", &["all"]));
+    // The backend's makefile asks for these libraries to be made beside it, and a parallel make may
+    // look for one before it is there.
+    steps.extend(["src/port", "src/common", "src/backend"].map(|dir| make("compile", dir, &["all"])));
     steps.extend(INSTALLED.iter().map(|dir| make("install", dir, &["install", "DESTDIR={stage}"])));
     Ok(Recipe {
         steps,
@@ -199,9 +200,23 @@ fn tools(major: u32, compiler: &Compiler, flags: &Flags) -> Tools {
         programs.push("ld.lld".to_owned());
     }
     let mut libraries = ["c", "m", "z"].map(str::to_owned).to_vec();
-    let mut headers = ["stdio.h", "stdlib.h", "string.h", "math.h", "errno.h", "unistd.h", "sys/types.h", "sys/socket.h", "sys/mman.h", "netdb.h", "pwd.h", "time.h", "zlib.h"]
-        .map(str::to_owned)
-        .to_vec();
+    let mut headers = [
+        "stdio.h",
+        "stdlib.h",
+        "string.h",
+        "math.h",
+        "errno.h",
+        "unistd.h",
+        "sys/types.h",
+        "sys/socket.h",
+        "sys/mman.h",
+        "netdb.h",
+        "pwd.h",
+        "time.h",
+        "zlib.h",
+    ]
+    .map(str::to_owned)
+    .to_vec();
     if major >= 14 {
         libraries.push("lz4".to_owned());
         headers.push("lz4.h".to_owned());
@@ -255,10 +270,24 @@ mod tests {
 
     #[test]
     fn what_the_build_does_not_read_is_left_out() {
-        for path in ["doc/src/sgml/ref/select.sgml", "contrib/bloom/blutils.c", "src/test/regress/sql/join.sql", "src/backend/access/nbtree/README", "src/backend/po/de.po", "src/interfaces/ecpg/preproc/ecpg.c"] {
+        for path in [
+            "doc/src/sgml/ref/select.sgml",
+            "contrib/bloom/blutils.c",
+            "src/test/regress/sql/join.sql",
+            "src/backend/access/nbtree/README",
+            "src/backend/po/de.po",
+            "src/interfaces/ecpg/preproc/ecpg.c",
+        ] {
             assert!(!keeps(path), "{path}");
         }
-        for path in ["configure", "src/backend/executor/execMain.c", "src/include/c.h", "src/interfaces/ecpg/include/ecpg_config.h.in", "src/backend/po/LINGUAS", "src/timezone/data/tzdata.zi"] {
+        for path in [
+            "configure",
+            "src/backend/executor/execMain.c",
+            "src/include/c.h",
+            "src/interfaces/ecpg/include/ecpg_config.h.in",
+            "src/backend/po/LINGUAS",
+            "src/timezone/data/tzdata.zi",
+        ] {
             assert!(keeps(path), "{path}");
         }
     }

@@ -71,10 +71,9 @@ pub struct Recipe {
 pub fn recipe(cell: &Cell, version: &str) -> Result<Recipe, ConfigurationError> {
     match cell.dbms {
         Dbms::Postgres => postgres::recipe(cell, version),
-        Dbms::Mysql | Dbms::Myrocks | Dbms::Mariadb => Err(ConfigurationError::new(format!(
-            "{} cannot be built yet (cell {}); only postgres has a recipe",
-            cell.dbms, cell.name
-        ))),
+        Dbms::Mysql | Dbms::Myrocks | Dbms::Mariadb => {
+            Err(ConfigurationError::new(format!("{} cannot be built yet (cell {}); only postgres has a recipe", cell.dbms, cell.name)))
+        }
     }
 }
 

@@ -68,20 +68,26 @@ pub fn run(recipe: &Recipe, workspace: &Workspace, around: &Surroundings, tell: 
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| watch(&step.name, &build, expected, &done, tell));
-            let result = run_step(recipe, step, workspace, around, &path);
+            let result = run_step(recipe, step, workspace, around, &path, true).or_else(|failure| {
+                // Old makefiles have races. That the source does not compile is remembered as a fact, so
+                // it must also be so when nothing runs in parallel; what is done already stays done.
+                if failure.class.is_final() { run_step(recipe, step, workspace, around, &path, false) } else { Err(failure) }
+            });
             done.store(true, Ordering::Relaxed);
             result
         })?;
     }
     let prefix = workspace.stage.join(NEUTRAL_PREFIX.trim_start_matches('/'));
-    let compiled_by = recipe
-        .proof
-        .check(&prefix)
-        .map_err(|message| BuildFailure { class: FailureClass::FlagsNotHonoured, step: "proof".to_owned(), message, log: Some(workspace.log.clone()) })?;
+    let compiled_by = recipe.proof.check(&prefix).map_err(|message| BuildFailure {
+        class: FailureClass::FlagsNotHonoured,
+        step: "proof".to_owned(),
+        message,
+        log: Some(workspace.log.clone()),
+    })?;
     Ok(Built { prefix, compiled_by, seconds: started.elapsed().as_secs_f64() })
 }
 
-fn run_step(recipe: &Recipe, step: &Step, workspace: &Workspace, around: &Surroundings, path: &str) -> Result<(), BuildFailure> {
+fn run_step(recipe: &Recipe, step: &Step, workspace: &Workspace, around: &Surroundings, path: &str, parallel: bool) -> Result<(), BuildFailure> {
     let dir = match step.place {
         Place::Build => workspace.work.join("build"),
     };
@@ -91,8 +97,10 @@ fn run_step(recipe: &Recipe, step: &Step, workspace: &Workspace, around: &Surrou
     for (name, value) in environment(recipe, workspace, around, path) {
         command = command.env(name, value);
     }
-    let command = command.jobserver(&around.budget).deadline(around.step_limit).log(&workspace.log);
-    command.run().map(drop).map_err(|error| {
+    if parallel {
+        command = command.jobserver(&around.budget);
+    }
+    command.deadline(around.step_limit).log(&workspace.log).run().map(drop).map_err(|error| {
         // A log that cannot be read leaves the class to what the command itself said.
         let log = std::fs::read(&workspace.log).map_or_else(|_| error.tail.clone(), |bytes| String::from_utf8_lossy(&bytes).into_owned());
         BuildFailure::of_command(&step.name, &error, &log)
@@ -150,6 +158,8 @@ fn watch(step: &str, build: &Path, expected: usize, done: &AtomicBool, tell: &(d
 }
 
 fn count(dirs: &[PathBuf], extension: &str) -> usize {
-    let files = |dir: &PathBuf| walkdir::WalkDir::new(dir).into_iter().flatten().filter(|entry| entry.path().extension().is_some_and(|found| found == extension)).count();
+    let files = |dir: &PathBuf| {
+        walkdir::WalkDir::new(dir).into_iter().flatten().filter(|entry| entry.path().extension().is_some_and(|found| found == extension)).count()
+    };
     dirs.iter().map(files).sum()
 }

@@ -74,7 +74,8 @@ fn find(name: &str) -> anyhow::Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let dirs = std::env::split_paths(&path).filter(|dir| !dir.ends_with("ccache"));
     let path = std::env::join_paths(dirs).context("PATH has a directory that cannot be named in it")?;
-    which::which_in(name, Some(path), "/").with_context(|| format!("the program `{name}` is needed to build and was not found on PATH; `dbisect doctor` says which package has it"))
+    which::which_in(name, Some(path), "/")
+        .with_context(|| format!("the program `{name}` is needed to build and was not found on PATH; `dbisect doctor` says which package has it"))
 }
 
 /// Where the compiler says one of its files is; `None` when it has none, in which case it repeats
@@ -127,7 +128,11 @@ fn headers(cc: &Path, names: &[String]) -> anyhow::Result<String> {
 fn processor(cc: &Path) -> anyhow::Result<String> {
     let macros = Program::new(cc).args(["-march=native", "-mtune=native", "-dM", "-E", "-x", "c", "/dev/null"]).output()?.output;
     let expanded = Program::new(cc).args(["-march=native", "-mtune=native", "-###", "-E", "-x", "c", "/dev/null"]).output()?.output;
-    let flags: Vec<_> = expanded.split_whitespace().map(|word| word.trim_matches('"')).filter(|word| word.starts_with("-m") || word.starts_with("--param") || word.contains("cache")).collect();
+    let flags: Vec<_> = expanded
+        .split_whitespace()
+        .map(|word| word.trim_matches('"'))
+        .filter(|word| word.starts_with("-m") || word.starts_with("--param") || word.contains("cache"))
+        .collect();
     Ok(blake3::hash(format!("{macros}\n{}", flags.join(" ")).as_bytes()).to_hex().to_string())
 }
 
@@ -136,7 +141,13 @@ mod tests {
     use super::*;
 
     fn tools() -> Tools {
-        Tools { cc: "gcc".to_owned(), programs: vec!["make".to_owned()], libraries: vec!["c".to_owned(), "m".to_owned()], headers: vec!["stdio.h".to_owned()], native: false }
+        Tools {
+            cc: "gcc".to_owned(),
+            programs: vec!["make".to_owned()],
+            libraries: vec!["c".to_owned(), "m".to_owned()],
+            headers: vec!["stdio.h".to_owned()],
+            native: false,
+        }
     }
 
     #[test]

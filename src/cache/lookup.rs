@@ -51,7 +51,7 @@ pub enum Lookup {
     /// It cannot be built: a fact, so it is not tried again.
     Failed(Box<KnownFailure>),
     /// It must be built, and only the slot's owner may.
-    Miss(BuildSlot),
+    Miss(Box<BuildSlot>),
 }
 
 impl Cache {
@@ -109,7 +109,7 @@ impl Cache {
             return Ok(Lookup::Failed(Box::new(known)));
         }
         self.set_aside(&key)?;
-        Ok(Lookup::Miss(BuildSlot::new(&self.layout, key, inputs.clone(), lock)?))
+        Ok(Lookup::Miss(Box::new(BuildSlot::new(&self.layout, key, inputs.clone(), lock)?)))
     }
 
     fn read(&self, key: &BuildKey) -> anyhow::Result<Option<Entry>> {

@@ -74,7 +74,9 @@ impl Cache {
     pub fn stats(&self) -> anyhow::Result<Stats> {
         let builds = self.list()?;
         let names = |dir: &Path, extension: Option<&str>| {
-            std::fs::read_dir(dir).map_or(0, |entries| entries.flatten().filter(|entry| extension.is_none_or(|wanted| entry.path().extension().is_some_and(|found| found == wanted))).count())
+            std::fs::read_dir(dir).map_or(0, |entries| {
+                entries.flatten().filter(|entry| extension.is_none_or(|wanted| entry.path().extension().is_some_and(|found| found == wanted))).count()
+            })
         };
         Ok(Stats {
             builds: builds.len(),

@@ -9,7 +9,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 /// build, compares the builds, and finds the commit that made one slower.
 #[derive(Debug, Parser)]
 #[command(name = "dbisect", bin_name = "dbisect", version, max_term_width = 100)]
-#[command(after_help = "Begin with `dbisect quickstart`. Exit codes: 0 done; 1 regression (with --fail-on); 2 usage; 3 undecided or no change; 4 something failed, the rest is recorded; 5 host unfit (with --strict); 130 interrupted, state saved.")]
+#[command(
+    after_help = "Begin with `dbisect quickstart`. Exit codes: 0 done; 1 regression (with --fail-on); 2 usage; 3 undecided or no change; 4 something failed, the rest is recorded; 5 host unfit (with --strict); 130 interrupted, state saved."
+)]
 pub struct Cli {
     /// Options of all commands.
     #[command(flatten)]

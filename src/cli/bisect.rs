@@ -4,11 +4,11 @@ use std::io::Write;
 
 use serde_json::json;
 
-use crate::bisect::{Expect, Outcome};
+use crate::bisect::{Expect, Outcome, SearchReport};
 use crate::compare::{Settings, Verdict, compare as judge};
 use crate::matrix::{AXES, Cell, ConfigurationError, Matrix, SourceSpec};
 use crate::measure::{Metric, Worse};
-use crate::pipeline::{SearchOptions, SearchReport, estimate, replay, resume_search, show_search, start_search};
+use crate::pipeline::{SearchOptions, estimate, replay, resume_search, show_search, start_search};
 use crate::report::{bisect_text, searches_text};
 use crate::store::Store;
 use crate::workload::step;
@@ -57,10 +57,18 @@ fn look_back(global: &Global, earlier: Earlier) -> anyhow::Result<Exit> {
 }
 
 fn search(global: &Global, arguments: &Bisect) -> anyhow::Result<Exit> {
-    let path = arguments.matrix.clone().or_else(|| checkout().map(|top| top.join("matrices/bisect.toml"))).ok_or_else(|| ConfigurationError::new("name the matrix whose git target is to be searched"))?;
+    let path = arguments
+        .matrix
+        .clone()
+        .or_else(|| checkout().map(|top| top.join("matrices/bisect.toml")))
+        .ok_or_else(|| ConfigurationError::new("name the matrix whose git target is to be searched"))?;
     let matrix = read_matrix(&path)?;
     let cell = configuration(&matrix, &arguments.cell)?;
-    let metric = arguments.metric.clone().or_else(|| matrix.bisect.metric.clone()).ok_or_else(|| ConfigurationError::new("--metric is missing; cpupq is the least noisy one"))?;
+    let metric = arguments
+        .metric
+        .clone()
+        .or_else(|| matrix.bisect.metric.clone())
+        .ok_or_else(|| ConfigurationError::new("--metric is missing; cpupq is the least noisy one"))?;
     let metric: Metric = metric.parse()?;
     let wanted = arguments.step.clone().or_else(|| matrix.bisect.step.clone()).or_else(|| matrix.workload.steps.first().cloned()).unwrap_or_default();
     let step = step(&wanted)?.name.to_owned();
@@ -85,7 +93,15 @@ fn search(global: &Global, arguments: &Bisect) -> anyhow::Result<Exit> {
     let mut out = std::io::stdout().lock();
     if arguments.dry_run {
         let seconds = estimate(8, 40, &crate::matrix::Workload { steps: vec![options.step.clone()], ..matrix.workload.clone() });
-        writeln!(out, "would search from {} to {} by {} of {}; with 8 builds and 40 restarts, which is usual, about {}", options.good, options.bad, options.metric, options.step, in_words(seconds))?;
+        writeln!(
+            out,
+            "would search from {} to {} by {} of {}; with 8 builds and 40 restarts, which is usual, about {}",
+            options.good,
+            options.bad,
+            options.metric,
+            options.step,
+            in_words(seconds)
+        )?;
         return Ok(Exit::Done);
     }
     let workshop = workshop(global, Some(&path))?;
@@ -99,12 +115,21 @@ fn configuration(matrix: &Matrix, globs: &[String]) -> anyhow::Result<Cell> {
     let mut cells = chosen(matrix.cells()?, globs)?;
     cells.retain(|cell| matches!(cell.source, SourceSpec::Git { .. }));
     let Some(first) = cells.first().cloned() else {
-        return Err(ConfigurationError::new(format!("{} has no [[target]] with source = \"git\", and only a git history can be searched", matrix.path.display())).into());
+        return Err(ConfigurationError::new(format!(
+            "{} has no [[target]] with source = \"git\", and only a git history can be searched",
+            matrix.path.display()
+        ))
+        .into());
     };
     let differs: Vec<_> = AXES.iter().filter(|axis| cells.iter().any(|cell| cell.axis(axis.name) != first.axis(axis.name))).map(|axis| axis.name).collect();
     if !differs.is_empty() || cells.iter().any(|cell| cell.source != first.source) {
         let names: Vec<_> = cells.iter().map(|cell| cell.name.clone()).collect();
-        return Err(ConfigurationError::new(format!("one configuration is searched at a time, and the cells vary in {}; choose with --cell one of: {}", if differs.is_empty() { "their source".to_owned() } else { differs.join(", ") }, names.join(", "))).into());
+        return Err(ConfigurationError::new(format!(
+            "one configuration is searched at a time, and the cells vary in {}; choose with --cell one of: {}",
+            if differs.is_empty() { "their source".to_owned() } else { differs.join(", ") },
+            names.join(", ")
+        ))
+        .into());
     }
     Ok(first)
 }
@@ -120,11 +145,16 @@ fn recorded_window(store: &Store, matrix: &Matrix, cell: &Cell, metric: Metric, 
     let pairs: Vec<(String, String)> = measured.windows(2).map(|pair| (pair[0].name.clone(), pair[1].name.clone())).collect();
     let found = judge("", &pairs, &series, &Settings::default());
     let strength = |relative: f64| if metric.worse() == Worse::Higher { relative.ln() } else { -relative.ln() };
-    let worst = found.rows.iter().filter(|row| row.verdict == Verdict::Regression).max_by(|one, other| strength(one.relative).total_cmp(&strength(other.relative)));
+    let worst =
+        found.rows.iter().filter(|row| row.verdict == Verdict::Regression).max_by(|one, other| strength(one.relative).total_cmp(&strength(other.relative)));
     let revision = |name: &str| measured.iter().find(|cell| cell.name == name).map(|cell| cell.revision.text().to_owned());
     match worst.and_then(|row| Some((revision(&row.base_cell)?, revision(&row.cell)?))) {
         Some(window) => Ok(window),
-        None => Err(ConfigurationError::new(format!("no regression of {metric} in {step} is recorded between neighbouring revisions of {}; run it first, or name the ends with --good and --bad", matrix.path.display())).into()),
+        None => Err(ConfigurationError::new(format!(
+            "no regression of {metric} in {step} is recorded between neighbouring revisions of {}; run it first, or name the ends with --good and --bad",
+            matrix.path.display()
+        ))
+        .into()),
     }
 }
 

@@ -24,7 +24,16 @@ pub fn cache(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit> {
             } else {
                 for line in &lines {
                     let damage = line.damage.as_ref().map_or_else(String::new, |damage| format!("  DAMAGED: {damage}"));
-                    writeln!(out, "{}  {:4} MB  {:5.0} s  {}  {} ({}){damage}", &line.build_key[..12], line.bytes / 1_000_000, line.seconds, line.built_at, line.cell, line.source)?;
+                    writeln!(
+                        out,
+                        "{}  {:4} MB  {:5.0} s  {}  {} ({}){damage}",
+                        &line.build_key[..12],
+                        line.bytes / 1_000_000,
+                        line.seconds,
+                        line.built_at,
+                        line.cell,
+                        line.source
+                    )?;
                 }
             }
         }
@@ -34,8 +43,22 @@ pub fn cache(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit> {
                 writeln!(out, "{}", json!({"schema": 1, "dir": dir, "stats": stats}))?;
             } else {
                 writeln!(out, "{}", dir.display())?;
-                writeln!(out, "{} builds, {} MB, which took {:.0} min; {} remembered failures; {} damaged", stats.builds, stats.build_bytes / 1_000_000, stats.build_seconds / 60.0, stats.failures, stats.damaged)?;
-                writeln!(out, "sources {} MB, loaded data {} MB, object cache {} MB", stats.source_bytes / 1_000_000, stats.data_bytes / 1_000_000, stats.object_bytes / 1_000_000)?;
+                writeln!(
+                    out,
+                    "{} builds, {} MB, which took {:.0} min; {} remembered failures; {} damaged",
+                    stats.builds,
+                    stats.build_bytes / 1_000_000,
+                    stats.build_seconds / 60.0,
+                    stats.failures,
+                    stats.damaged
+                )?;
+                writeln!(
+                    out,
+                    "sources {} MB, loaded data {} MB, object cache {} MB",
+                    stats.source_bytes / 1_000_000,
+                    stats.data_bytes / 1_000_000,
+                    stats.object_bytes / 1_000_000
+                )?;
             }
         }
     }

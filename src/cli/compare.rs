@@ -61,7 +61,10 @@ pub fn between(store: &Store, cells: &[Cell], base: Option<&str>, axis: Option<&
     for cell in cells {
         series.extend(store.series(cell, metrics)?);
     }
-    let label = axis.map_or_else(|| pairs.first().map_or_else(String::new, |(base, _)| base.clone()), |axis| format!("{axis}={}", cells.first().map_or("", |cell| cell.axis(axis))));
+    let label = axis.map_or_else(
+        || pairs.first().map_or_else(String::new, |(base, _)| base.clone()),
+        |axis| format!("{axis}={}", cells.first().map_or("", |cell| cell.axis(axis))),
+    );
     Ok(judge(&label, &pairs, &series, settings))
 }
 

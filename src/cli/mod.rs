@@ -31,7 +31,13 @@ pub fn prepare(cli: &Cli) {
         (false, _) => "debug",
     };
     let filter = tracing_subscriber::EnvFilter::try_from_env("DBISECT_LOG").unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(format!("dbisect={level}")));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).without_time().with_ansi(cli.global.colour_on_stderr()).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .without_time()
+        .with_ansi(cli.global.colour_on_stderr())
+        .init();
     // Servers run under another account and must be able to read what is built here.
     nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
     if let Err(error) = crate::process::catch_interrupts() {

@@ -21,13 +21,18 @@ use super::run::{exit, measure, sentence};
 use super::shop::{cache_dir, checkout, in_words, read_matrix};
 
 pub fn quickstart(global: &Global, arguments: &Quickstart) -> anyhow::Result<Exit> {
-    let top = checkout().ok_or_else(|| ConfigurationError::new("quickstart needs a checkout of dbisect, whose matrices/quickstart.toml it runs; change into one"))?;
+    let top =
+        checkout().ok_or_else(|| ConfigurationError::new("quickstart needs a checkout of dbisect, whose matrices/quickstart.toml it runs; change into one"))?;
     let path = top.join("matrices/quickstart.toml");
     let matrix = read_matrix(&path)?;
     let cells = matrix.cells()?;
     let all = cells.len() * matrix.workload.repeats as usize;
     if arguments.dry_run {
-        println!("would install what is missing, build {} cells, make {all} restarts and compare them, at most about {}", cells.len(), in_words(estimate(cells.len(), all, &matrix.workload)));
+        println!(
+            "would install what is missing, build {} cells, make {all} restarts and compare them, at most about {}",
+            cells.len(),
+            in_words(estimate(cells.len(), all, &matrix.workload))
+        );
         return Ok(Exit::Done);
     }
     let lacking = missing(&needs(&cells));

@@ -30,7 +30,13 @@ pub fn run(global: &Global, arguments: &Run) -> anyhow::Result<Exit> {
         if global.json {
             writeln!(out, "{}", json!({"schema": 1, "cells": cells.len(), "restarts": restarts, "seconds": seconds}))?;
         } else {
-            writeln!(out, "would build up to {} cells and make {restarts} restarts of {} steps, at most about {}", cells.len(), matrix.workload.steps.len(), in_words(seconds))?;
+            writeln!(
+                out,
+                "would build up to {} cells and make {restarts} restarts of {} steps, at most about {}",
+                cells.len(),
+                matrix.workload.steps.len(),
+                in_words(seconds)
+            )?;
         }
         return Ok(Exit::Done);
     }

@@ -34,8 +34,14 @@ pub fn cache_dir(global: &Global) -> anyhow::Result<PathBuf> {
 /// `<dir>/configs`, as in our own repository.
 pub fn workshop(global: &Global, matrix: Option<&Path>) -> anyhow::Result<Workshop> {
     let matrices = matrix.and_then(Path::parent).map(Path::to_owned).or_else(|| checkout().map(|top| top.join("matrices"))).unwrap_or_default();
-    let configs = [matrices.join("configs"), checkout().unwrap_or_default().join("matrices/configs")].into_iter().find(|dir| dir.is_dir()).unwrap_or_else(|| matrices.join("configs"));
-    let patches = [matrices.join("../patches"), checkout().unwrap_or_default().join("patches")].into_iter().find(|dir| dir.is_dir()).unwrap_or_else(|| matrices.join("../patches"));
+    let configs = [matrices.join("configs"), checkout().unwrap_or_default().join("matrices/configs")]
+        .into_iter()
+        .find(|dir| dir.is_dir())
+        .unwrap_or_else(|| matrices.join("configs"));
+    let patches = [matrices.join("../patches"), checkout().unwrap_or_default().join("patches")]
+        .into_iter()
+        .find(|dir| dir.is_dir())
+        .unwrap_or_else(|| matrices.join("../patches"));
     Ok(Workshop::new(&cache_dir(global)?, &patches, &configs, global.refresh))
 }
 

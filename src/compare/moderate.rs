@@ -24,7 +24,8 @@ const FLOOR: f64 = 1e-4;
 /// Moderates the variances of several steps.
 #[must_use]
 pub fn moderate(sample: &[Variance]) -> Vec<Variance> {
-    let usable: Vec<Variance> = sample.iter().filter(|one| one.freedom > 0.0 && one.value.is_finite()).map(|one| Variance { value: one.value.max(FLOOR * FLOOR), ..*one }).collect();
+    let usable: Vec<Variance> =
+        sample.iter().filter(|one| one.freedom > 0.0 && one.value.is_finite()).map(|one| Variance { value: one.value.max(FLOOR * FLOOR), ..*one }).collect();
     let pooled: f64 = usable.iter().map(|one| one.freedom).sum();
     let prior = if usable.len() >= 3 { fit(&usable) } else { None };
     let one = |one: &Variance| {

@@ -57,7 +57,10 @@ impl Series {
             None if !reading.counts() => Some(format!("{} is no positive number", reading.value)),
             None => None,
         };
-        self.readings.iter().filter_map(|reading| reason(reading).map(|reason| format!("{} {} round {}: {reason}", self.cell, self.step, reading.block))).collect()
+        self.readings
+            .iter()
+            .filter_map(|reading| reason(reading).map(|reason| format!("{} {} round {}: {reason}", self.cell, self.step, reading.block)))
+            .collect()
     }
 }
 
@@ -110,7 +113,14 @@ pub(super) fn contrast(base: &Series, other: &Series) -> Option<Contrast> {
     let paired = differences.len() >= 2 && 2 * differences.len() >= base.len().max(other.len());
     Some(if paired {
         let n = count(&differences);
-        Contrast { difference: mean(&differences), base: mean(&all_base), variance: squares(&differences) / (n - 1.0), freedom: n - 1.0, factor: 1.0 / n, per: 1.0 }
+        Contrast {
+            difference: mean(&differences),
+            base: mean(&all_base),
+            variance: squares(&differences) / (n - 1.0),
+            freedom: n - 1.0,
+            factor: 1.0 / n,
+            per: 1.0,
+        }
     } else {
         let (n, m) = (count(&all_base), count(&all_other));
         let freedom = n + m - 2.0;

@@ -130,10 +130,7 @@ impl Cell {
 
     /// The axes of one kind, with their values.
     pub fn axes_of(&self, kind: AxisKind) -> impl Iterator<Item = (&str, &str)> {
-        self.axes
-            .iter()
-            .filter(move |(name, _)| axis(name).is_some_and(|axis| axis.kind == kind))
-            .map(|(name, value)| (name.as_str(), value.as_str()))
+        self.axes.iter().filter(move |(name, _)| axis(name).is_some_and(|axis| axis.kind == kind)).map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// The part of the name that names the build: everything before the first dot that precedes

@@ -70,8 +70,7 @@ impl Matrix {
 
     /// The cells an `[[include]]` adds: axes it does not name take the matrix' first value.
     fn included(&self, rule: &Rule) -> Result<Vec<Cell>, ConfigurationError> {
-        let mut axes: BTreeMap<String, String> =
-            self.axes.iter().filter_map(|(name, values)| Some(((*name).to_owned(), values.first()?.clone()))).collect();
+        let mut axes: BTreeMap<String, String> = self.axes.iter().filter_map(|(name, values)| Some(((*name).to_owned(), values.first()?.clone()))).collect();
         axes.extend(rule.terms.iter().filter(|(name, _)| axis(name).is_some()).map(|(name, value)| (name.clone(), value.clone())));
         let wanted = rule.terms.get("version").map(|text| Revision::Version(text.clone()));
         let wanted = wanted.or_else(|| rule.terms.get("revision").map(|text| Revision::Commit(text.clone())));
@@ -90,7 +89,9 @@ impl Matrix {
     fn finish(&self, mut cell: Cell) -> Result<Cell, ConfigurationError> {
         if let Some(base) = cell.axis("build").strip_suffix("_lto").map(str::to_owned) {
             if cell.axes.get("lto").is_some_and(|lto| lto == "off") {
-                return Err(self.error(&format!("build = \"{base}_lto\" with lto = \"off\" contradict each other; write build = \"{base}\" or exclude the pair")));
+                return Err(
+                    self.error(&format!("build = \"{base}_lto\" with lto = \"off\" contradict each other; write build = \"{base}\" or exclude the pair"))
+                );
             }
             cell.axes.insert("build".to_owned(), base);
             cell.axes.entry("lto".to_owned()).or_insert_with(|| "full".to_owned());

@@ -117,18 +117,24 @@ impl Matrix {
     /// [`ConfigurationError`] with every mistake of the file, one a line.
     pub fn read(path: &Path, steps: &[&str]) -> Result<Self, ConfigurationError> {
         let name = path.display();
-        let meta = std::fs::metadata(path).map_err(|error| {
-            ConfigurationError::new(format!("cannot read the matrix file {name}: {error}; the repository's own are in matrices/"))
-        })?;
+        let meta = std::fs::metadata(path)
+            .map_err(|error| ConfigurationError::new(format!("cannot read the matrix file {name}: {error}; the repository's own are in matrices/")))?;
         if !meta.is_file() {
             return Err(ConfigurationError::new(format!("the matrix file {name} is not a regular file; name a TOML file such as matrices/quickstart.toml")));
         }
         if meta.len() > LARGEST {
-            return Err(ConfigurationError::new(format!("the matrix file {name} has {} bytes and a matrix has at most {LARGEST}; is it the right file?", meta.len())));
+            return Err(ConfigurationError::new(format!(
+                "the matrix file {name} has {} bytes and a matrix has at most {LARGEST}; is it the right file?",
+                meta.len()
+            )));
         }
         let bytes = std::fs::read(path).map_err(|error| ConfigurationError::new(format!("cannot read the matrix file {name}: {error}")))?;
-        let text = String::from_utf8(bytes)
-            .map_err(|error| ConfigurationError::new(format!("the matrix file {name} is not text: byte {} is not UTF-8; is it the right file?", error.utf8_error().valid_up_to())))?;
+        let text = String::from_utf8(bytes).map_err(|error| {
+            ConfigurationError::new(format!(
+                "the matrix file {name} is not text: byte {} is not UTF-8; is it the right file?",
+                error.utf8_error().valid_up_to()
+            ))
+        })?;
         Self::parse(&text, path, steps)
     }
 

@@ -13,7 +13,7 @@ mod mistake;
 mod reader;
 mod workload;
 
-pub use axis::{Axis, AxisKind, AXES, axis};
+pub use axis::{AXES, Axis, AxisKind, axis};
 pub use cell::{Cell, Dbms, Revision, SourceSpec};
 pub use expand::pairs_along;
 pub use file::{BisectWindow, Matrix, SourceKind, Target};

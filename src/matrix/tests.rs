@@ -40,7 +40,10 @@ fn a_configuration_that_implies_lto_is_the_same_cell_as_the_axis() {
     let spelled = parse(&format!("{TARGET}[build]\nbuild = \"o3_native\"\nlto = [false, true]\n")).unwrap().cells().unwrap();
     assert_eq!(implied, spelled);
     let pairs = pairs_along(&implied, "lto", None).unwrap();
-    assert_eq!(pairs.iter().map(|(base, other)| (base.name.as_str(), other.name.as_str())).collect::<Vec<_>>(), [("pg163_o3_native.cx9a2a_small", "pg163_o3_native_lto.cx9a2a_small")]);
+    assert_eq!(
+        pairs.iter().map(|(base, other)| (base.name.as_str(), other.name.as_str())).collect::<Vec<_>>(),
+        [("pg163_o3_native.cx9a2a_small", "pg163_o3_native_lto.cx9a2a_small")]
+    );
 }
 
 #[test]

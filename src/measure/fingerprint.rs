@@ -25,7 +25,11 @@ impl Fingerprint {
     pub fn differences(&self, other: &Self) -> Vec<String> {
         let names: std::collections::BTreeSet<_> = self.0.keys().chain(other.0.keys()).collect();
         let value = |host: &Self, name: &str| host.0.get(name).cloned().unwrap_or_else(|| "unknown".to_owned());
-        names.into_iter().filter(|name| self.0.get(*name) != other.0.get(*name)).map(|name| format!("{name}: {}, {}", value(self, name), value(other, name))).collect()
+        names
+            .into_iter()
+            .filter(|name| self.0.get(*name) != other.0.get(*name))
+            .map(|name| format!("{name}: {}, {}", value(self, name), value(other, name)))
+            .collect()
     }
 }
 
@@ -48,8 +52,9 @@ pub fn fingerprint(data: &Path) -> Fingerprint {
     let memory = procfs::Meminfo::current().ok().map(|info| format!("{} GB", (info.mem_total + 500_000_000) / 1_000_000_000));
     fact("memory", memory);
     let mount = mount_of(data);
-    fact("filesystem", mount.as_ref().map(|mount| mount.0.clone()));
-    fact("mount options", mount.map(|mount| mount.1));
+    fact("device", mount.as_ref().map(|mount| mount.device.clone()));
+    fact("filesystem", mount.as_ref().map(|mount| mount.filesystem.clone()));
+    fact("mount options", mount.map(|mount| mount.options));
     fact("host", read("/etc/machine-id").or_else(|| read("/proc/sys/kernel/hostname")).map(|id| blake3::hash(id.trim().as_bytes()).to_hex()[..8].to_owned()));
     Fingerprint(facts)
 }
@@ -59,14 +64,20 @@ fn chosen(text: &str) -> String {
     text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']')).unwrap_or(text).to_owned()
 }
 
-/// Type and options of the filesystem that holds `path`.
-fn mount_of(path: &Path) -> Option<(String, String)> {
+struct Mount {
+    device: String,
+    filesystem: String,
+    options: String,
+}
+
+/// The mount that holds `path`.
+fn mount_of(path: &Path) -> Option<Mount> {
     let path = std::fs::canonicalize(path).ok()?;
     let mounts = procfs::process::Process::myself().ok()?.mountinfo().ok()?;
     let mount = mounts.into_iter().filter(|mount| path.starts_with(&mount.mount_point)).max_by_key(|mount| mount.mount_point.as_os_str().len())?;
     let mut options: Vec<_> = mount.mount_options.into_iter().map(|(name, value)| value.map_or(name.clone(), |value| format!("{name}={value}"))).collect();
     options.sort();
-    Some((mount.fs_type, options.join(",")))
+    Some(Mount { device: mount.mount_source.unwrap_or_else(|| "none".to_owned()), filesystem: mount.fs_type, options: options.join(",") })
 }
 
 #[cfg(test)]
@@ -81,6 +92,15 @@ mod tests {
         other.0.insert("kernel".to_owned(), "0.1".to_owned());
         assert_ne!(one.digest(), other.digest());
         assert_eq!(one.differences(&other).len(), 1);
+    }
+
+    #[test]
+    fn it_knows_the_filesystem_of_the_data() {
+        let facts = fingerprint(Path::new("/proc/self")).0;
+        assert_eq!((facts["filesystem"].as_str(), facts["cpus"].is_empty()), ("proc", false), "{facts:?}");
+        for name in ["cpu", "hypervisor", "kernel", "governor", "smt", "thp", "memory", "device", "mount options", "host"] {
+            assert!(facts.contains_key(name), "{name} of {facts:?}");
+        }
     }
 
     #[test]

@@ -74,7 +74,9 @@ impl HostReadings {
         let disk = nix::sys::statvfs::statvfs(exists)?;
         #[expect(clippy::cast_precision_loss, reason = "bytes of a disk, shown in gigabytes")]
         let free_gb = (disk.blocks_available() * disk.fragment_size()) as f64 / 1e9;
-        let turbo = read("/sys/devices/system/cpu/intel_pstate/no_turbo").map(|text| text == "0").or_else(|| read("/sys/devices/system/cpu/cpufreq/boost").map(|text| text == "1"));
+        let turbo = read("/sys/devices/system/cpu/intel_pstate/no_turbo")
+            .map(|text| text == "0")
+            .or_else(|| read("/sys/devices/system/cpu/cpufreq/boost").map(|text| text == "1"));
         Ok(Self {
             governor: read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
             turbo,
@@ -96,7 +98,10 @@ impl HostReadings {
         let mut found = Vec::new();
         let mut add = |severity, sentence: String| found.push(Finding { severity, sentence });
         if self.free_gb < self.wanted_gb {
-            add(Severity::Unfit, format!("{:.1} GB are free and about {:.1} GB are needed; free some, or name another place with --cache", self.free_gb, self.wanted_gb));
+            add(
+                Severity::Unfit,
+                format!("{:.1} GB are free and about {:.1} GB are needed; free some, or name another place with --cache", self.free_gb, self.wanted_gb),
+            );
         }
         if self.steal > 0.05 {
             add(Severity::Unfit, format!("the hypervisor gives {:.0}% of the CPU time to others; every result will carry that noise", self.steal * 100.0));
@@ -107,7 +112,13 @@ impl HostReadings {
             add(Severity::Warning, format!("the load is {:.1} on {} CPUs; wait until other work has ended", self.load, self.cpus));
         }
         if self.governor.as_ref().is_some_and(|governor| governor != "performance") {
-            add(Severity::Warning, format!("the CPU governor is {}, so the clock follows the load; `cpupower frequency-set -g performance` fixes it", self.governor.as_deref().unwrap_or_default()));
+            add(
+                Severity::Warning,
+                format!(
+                    "the CPU governor is {}, so the clock follows the load; `cpupower frequency-set -g performance` fixes it",
+                    self.governor.as_deref().unwrap_or_default()
+                ),
+            );
         }
         if self.turbo == Some(true) {
             add(Severity::Warning, "the clock may exceed its nominal frequency (turbo), and so follows the temperature; switch it off in the firmware or under /sys/devices/system/cpu".to_owned());
@@ -136,7 +147,16 @@ mod tests {
     use super::*;
 
     fn quiet() -> HostReadings {
-        HostReadings { governor: Some("performance".to_owned()), turbo: Some(false), smt: Some("off".to_owned()), thp: Some("madvise".to_owned()), cpus: 8, free_gb: 100.0, wanted_gb: 4.0, ..HostReadings::default() }
+        HostReadings {
+            governor: Some("performance".to_owned()),
+            turbo: Some(false),
+            smt: Some("off".to_owned()),
+            thp: Some("madvise".to_owned()),
+            cpus: 8,
+            free_gb: 100.0,
+            wanted_gb: 4.0,
+            ..HostReadings::default()
+        }
     }
 
     #[test]

@@ -15,5 +15,5 @@ pub use fingerprint::{Fingerprint, fingerprint};
 pub use fitness::{Finding, HostReadings, Severity};
 pub use host::{HostCounters, cpus};
 pub use metric::{Metric, Worse};
-pub use tree::TreeCounters;
+pub use tree::{ProcessCounters, TreeCost, TreeCounters};
 pub use window::{Moment, Window};

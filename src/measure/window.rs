@@ -5,10 +5,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::host::{HostCounters, cpus};
 use super::metric::Metric;
-use super::tree::{TreeCounters, process_cpu};
+use super::tree::{TreeCost, TreeCounters, process_cpu};
 
 /// All counters at one moment.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Moment {
     /// Clock that never jumps.
     pub at: Instant,
@@ -41,8 +41,9 @@ pub struct Window {
 
 /// Share of all CPUs beyond which stolen time makes a sample doubtful.
 const STEAL_LIMIT: f64 = 0.02;
-/// Share of one CPU beyond which processes that are neither server nor client do.
-const OTHERS_LIMIT: f64 = 0.20;
+/// Share of all CPUs beyond which work that neither server nor client did makes a sample doubtful.
+/// The kernel's own threads are part of that work, and what they do grows with the machine.
+const OTHERS_LIMIT: f64 = 0.10;
 /// Seconds by which the wall clock may drift from the steady one within a window.
 const CLOCK_LIMIT: f64 = 0.5;
 
@@ -53,11 +54,15 @@ impl Window {
         (moments.len() >= 2).then_some(Self { moments })
     }
 
-    fn first(&self) -> &Moment {
+    /// The reading that begins it.
+    #[must_use]
+    pub fn first(&self) -> &Moment {
         &self.moments[0]
     }
 
-    fn last(&self) -> &Moment {
+    /// The reading that ends it.
+    #[must_use]
+    pub fn last(&self) -> &Moment {
         &self.moments[self.moments.len() - 1]
     }
 
@@ -67,47 +72,59 @@ impl Window {
         self.last().at.duration_since(self.first().at).as_secs_f64()
     }
 
+    /// The readings, in order, about one a second.
+    #[must_use]
+    pub fn moments(&self) -> &[Moment] {
+        &self.moments
+    }
+
     /// CPU microseconds of the server in each interval between readings.
     #[must_use]
     pub fn server_cpu_series(&self) -> Vec<f64> {
-        self.moments.windows(2).map(|pair| micros(pair[1].server.cpu.saturating_sub(pair[0].server.cpu))).collect()
+        self.costs().map(|cost| micros(cost.cpu())).collect()
     }
 
-    /// The metrics that follow from counters, for the queries answered in the window. Formulas are
-    /// in the documentation of [`Metric`].
+    /// What the server used in each interval between readings.
+    fn costs(&self) -> impl Iterator<Item = TreeCost> {
+        self.moments.windows(2).map(|pair| pair[1].server.since(&pair[0].server))
+    }
+
+    /// What the server used in the whole window. CPU time is the difference of first and last, so
+    /// that rounding does not add up; counters that the kernel forgets with a process are summed over
+    /// the intervals, so that only its last second is lost.
+    #[must_use]
+    pub fn server(&self) -> TreeCost {
+        let whole = self.last().server.since(&self.first().server);
+        let summed: TreeCost = self.costs().sum();
+        TreeCost { switches: summed.switches, read_bytes: summed.read_bytes, written_bytes: summed.written_bytes, ..whole }
+    }
+
+    /// CPU time of the client in the window; `None` when it was gone at an end of it.
+    fn client(&self) -> Option<Duration> {
+        Some(self.last().client?.saturating_sub(self.first().client?))
+    }
+
+    /// The metrics that follow from counters, for the queries answered in the window, of which there
+    /// must be some. Formulas are in the documentation of [`Metric`].
     #[must_use]
     pub fn metrics(&self, queries: f64) -> BTreeMap<Metric, f64> {
-        let (first, last) = (self.first(), self.last());
-        let cpu = micros(last.server.cpu.saturating_sub(first.server.cpu)) / queries;
-        // Ticks are coarse, so the split into user and system is taken from shares, and the sum is
-        // exact.
-        let user = (micros(last.server.cpu) * last.server.user_share - micros(first.server.cpu) * first.server.user_share) / queries;
-        let user = user.clamp(0.0, cpu);
-        let host = micros((last.host.user + last.host.system).saturating_sub(first.host.user + first.host.system));
-        let count = |last: u64, first: u64| {
-            #[expect(clippy::cast_precision_loss, reason = "counts of a window far below 2^52")]
-            let count = last.saturating_sub(first) as f64;
-            count / queries
-        };
+        let (first, last, server) = (&self.first().host, &self.last().host, self.server());
+        let host = (last.user + last.system).saturating_sub(first.user + first.system);
         let mut metrics = BTreeMap::from([
-            (Metric::Cpupq, cpu),
-            (Metric::UserCpupq, user),
-            (Metric::SystemCpupq, cpu - user),
-            (Metric::HostCpupq, host / queries),
-            (Metric::Cspq, count(last.server.switches, first.server.switches)),
-            (Metric::HostCspq, count(last.host.switches, first.host.switches)),
-            (Metric::Pfpq, count(last.server.faults, first.server.faults)),
-            (Metric::Rpq, count(last.host.reads, first.host.reads)),
-            (Metric::Rkbpq, (last.host.read_kb - first.host.read_kb) / queries),
-            (Metric::Wpq, count(last.host.writes, first.host.writes)),
-            (Metric::Wkbpq, (last.host.written_kb - first.host.written_kb) / queries),
+            (Metric::Cpupq, micros(server.cpu()) / queries),
+            (Metric::UserCpupq, micros(server.user) / queries),
+            (Metric::SystemCpupq, micros(server.system) / queries),
+            (Metric::HostCpupq, micros(host) / queries),
+            (Metric::Cspq, real(server.switches) / queries),
+            (Metric::HostCspq, real(last.switches.saturating_sub(first.switches)) / queries),
+            (Metric::Pfpq, real(server.faults) / queries),
+            (Metric::Rpq, real(last.reads.saturating_sub(first.reads)) / queries),
+            (Metric::Rkbpq, (last.read_kb - first.read_kb) / queries),
+            (Metric::Wpq, real(last.writes.saturating_sub(first.writes)) / queries),
+            (Metric::Wkbpq, (last.written_kb - first.written_kb) / queries),
+            (Metric::PeakRss, self.moments.iter().map(|moment| real(moment.server.resident)).fold(0.0, f64::max) / 1e6),
         ]);
-        #[expect(clippy::cast_precision_loss, reason = "bytes of memory far below 2^52")]
-        let peak = self.moments.iter().map(|moment| moment.server.resident).max().unwrap_or(0) as f64;
-        metrics.insert(Metric::PeakRss, peak / 1e6);
-        if let (Some(first), Some(last)) = (first.client, last.client) {
-            metrics.insert(Metric::ClientCpupq, micros(last.saturating_sub(first)) / queries);
-        }
+        metrics.extend(self.client().map(|client| (Metric::ClientCpupq, micros(client) / queries)));
         metrics
     }
 
@@ -127,19 +144,23 @@ impl Window {
         if (wall - seconds).abs() > CLOCK_LIMIT {
             doubts.push(format!("the wall clock moved {wall:.1} s while {seconds:.1} s passed"));
         }
-        if let (Some(client_first), Some(client_last)) = (first.client, last.client) {
-            let busy = (last.host.user + last.host.system).saturating_sub(first.host.user + first.host.system);
-            let known = last.server.cpu.saturating_sub(first.server.cpu) + client_last.saturating_sub(client_first);
-            let others = busy.saturating_sub(known).as_secs_f64() / seconds;
-            if others > OTHERS_LIMIT {
-                doubts.push(format!("processes that are neither server nor client used {:.0}% of a CPU", others * 100.0));
+        match self.client() {
+            Some(client) => {
+                let busy = (last.host.user + last.host.system).saturating_sub(first.host.user + first.host.system);
+                let others = busy.saturating_sub(self.server().cpu() + client).as_secs_f64() / capacity;
+                if others > OTHERS_LIMIT {
+                    doubts.push(format!("work of neither server nor client took {:.0}% of the CPUs", others * 100.0));
+                }
             }
-        }
-        if last.server.processes < first.server.processes {
-            doubts.push(format!("the server had {} processes at the start and {} at the end", first.server.processes, last.server.processes));
+            None => doubts.push("the client had ended at the end of the window".to_owned()),
         }
         doubts
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of a window are far below 2^52")]
+const fn real(count: u64) -> f64 {
+    count as f64
 }
 
 fn micros(duration: Duration) -> f64 {
@@ -149,14 +170,29 @@ fn micros(duration: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::tree::ProcessCounters;
 
-    fn moment(at: Instant, seconds: u64, cpu_ms: u64) -> Moment {
+    fn moment(start: Instant, seconds: u64, cpu_ms: u64) -> Moment {
+        let process = ProcessCounters { cpu: Duration::from_millis(cpu_ms), switches: seconds * 1000, read_bytes: Some(0), written_bytes: Some(0) };
         Moment {
-            at: at + Duration::from_secs(seconds),
+            at: start + Duration::from_secs(seconds),
             wall: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds),
-            server: TreeCounters { cpu: Duration::from_millis(cpu_ms), user_share: 0.75, switches: seconds * 1000, processes: 7, resident: 50_000_000 * seconds, ..TreeCounters::default() },
+            server: TreeCounters {
+                living: BTreeMap::from([((7, 1), process)]),
+                user_ticks: seconds * 3,
+                system_ticks: seconds,
+                resident: 50_000_000 * seconds,
+                faults: seconds * 20,
+                ..TreeCounters::default()
+            },
             client: Some(Duration::from_millis(seconds * 100)),
-            host: HostCounters { user: Duration::from_millis(cpu_ms + seconds * 100), reads: seconds * 10, read_kb: 40.0, ..HostCounters::default() },
+            host: HostCounters {
+                user: Duration::from_millis(cpu_ms + seconds * 100),
+                reads: seconds * 10,
+                read_kb: 40.0,
+                switches: seconds * 3000,
+                ..HostCounters::default()
+            },
         }
     }
 
@@ -172,6 +208,8 @@ mod tests {
         close(Metric::ClientCpupq, 10.0);
         close(Metric::HostCpupq, 30.0);
         close(Metric::Cspq, 0.1);
+        close(Metric::HostCspq, 0.3);
+        close(Metric::Pfpq, 0.002);
         close(Metric::Rpq, 0.001);
         close(Metric::Rkbpq, 0.0);
         close(Metric::PeakRss, 500.0);
@@ -180,18 +218,34 @@ mod tests {
     }
 
     #[test]
+    fn a_process_that_lived_for_some_of_the_window_counts() {
+        let start = Instant::now();
+        let mut moments = vec![moment(start, 0, 0), moment(start, 5, 1000), moment(start, 10, 2000)];
+        let worker = ProcessCounters { cpu: Duration::from_millis(400), switches: 50, read_bytes: Some(0), written_bytes: Some(0) };
+        moments[1].server.living.insert((9, 3), worker);
+        moments[2].server.ended_cpu = Duration::from_millis(500);
+        let server = Window::new(moments).unwrap().server();
+        assert_eq!((server.cpu(), server.switches), (Duration::from_millis(2500), 10_050));
+    }
+
+    #[test]
+    fn one_reading_is_no_window() {
+        assert!(Window::new(vec![moment(Instant::now(), 0, 0)]).is_none());
+    }
+
+    #[test]
     fn each_doubt_is_raised() {
         let start = Instant::now();
-        let first = moment(start, 0, 0);
         let raised = |change: &dyn Fn(&mut Moment), wanted: &str| {
             let mut last = moment(start, 10, 2000);
             change(&mut last);
-            let doubts = Window::new(vec![first, last]).unwrap().doubts();
+            let doubts = Window::new(vec![moment(start, 0, 0), last]).unwrap().doubts();
             assert!(doubts.iter().any(|doubt| doubt.contains(wanted)), "{doubts:?}");
         };
         raised(&|last| last.host.steal = Duration::from_secs(3600), "hypervisor");
         raised(&|last| last.wall = SystemTime::UNIX_EPOCH + Duration::from_secs(70), "wall clock");
-        raised(&|last| last.host.user += Duration::from_secs(5), "neither server nor client");
-        raised(&|last| last.server.processes = 3, "processes at the start");
+        raised(&|last| last.wall = SystemTime::UNIX_EPOCH, "wall clock");
+        raised(&|last| last.host.user += Duration::from_secs(3600), "neither server nor client");
+        raised(&|last| last.client = None, "client had ended");
     }
 }

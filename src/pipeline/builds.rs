@@ -72,7 +72,18 @@ impl Default for Limits {
 
 impl BuildReport {
     fn failed(cell: &Cell, error: &anyhow::Error) -> Self {
-        Self { cell: cell.name.clone(), build_key: None, outcome: Made::Failed, seconds: 0.0, log: None, class: None, message: Some(sentence(error)), patches: Vec::new(), source: None, entry: None }
+        Self {
+            cell: cell.name.clone(),
+            build_key: None,
+            outcome: Made::Failed,
+            seconds: 0.0,
+            log: None,
+            class: None,
+            message: Some(sentence(error)),
+            patches: Vec::new(),
+            source: None,
+            entry: None,
+        }
     }
 
     fn of(planned: &Planned, outcome: Made) -> Self {
@@ -151,7 +162,7 @@ impl Workshop {
         match self.cache.lookup(&planned.inputs, &format!("building {name}"), &waiting)? {
             Lookup::Hit(entry) => Ok(BuildReport::there(planned, Made::Hit, *entry)),
             Lookup::Failed(known) => Ok(BuildReport::not_there(planned, Made::KnownFailure, &known.failure)),
-            Lookup::Miss(slot) => self.make(planned, slot, surroundings, observer),
+            Lookup::Miss(slot) => self.make(planned, *slot, surroundings, observer),
         }
     }
 

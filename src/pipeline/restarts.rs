@@ -1,5 +1,6 @@
 //! One restart of one cell: restored data, a started server, the steps, everything recorded.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -11,7 +12,7 @@ use crate::matrix::{Cell, Workload};
 use crate::process::{Held, interrupted, stop_if_interrupted};
 use crate::server::{Area, Installation, RunningServer, ServerConfig, copy_data, initialise, remove_data, start};
 use crate::store::{RestartId, RestartPlan, SessionId, StepRecord, Store};
-use crate::workload::{Load, StepPlan, load, run_step, step};
+use crate::workload::{Load, StepFailure, StepPlan, load, run_step, step};
 
 use super::{Observer, Places, Workshop, make_dir, now, sentence};
 
@@ -55,13 +56,28 @@ impl Workshop {
     /// # Errors
     /// When the user interrupts, nothing can be recorded, or the data cannot be loaded. What fails
     /// within the restart is recorded as its failure instead.
-    pub fn restart(&self, restart: &Restart, places: &Places, store: &mut Store, begun: &dyn Fn(&Store, RestartId) -> anyhow::Result<()>, observer: &dyn Observer) -> anyhow::Result<Ended> {
+    pub fn restart(
+        &self,
+        restart: &Restart,
+        places: &Places,
+        store: &mut Store,
+        begun: &dyn Fn(&Store, RestartId) -> anyhow::Result<()>,
+        observer: &dyn Observer,
+    ) -> anyhow::Result<Ended> {
         let cell = restart.cell;
         let config = ServerConfig::read(&self.configs, cell.dbms, cell.axis("config"))?;
         let install = Installation { dbms: cell.dbms, prefix: places.installed(restart.entry)? };
         let snapshot = self.loaded(restart, &install, &config, places, observer)?;
         let now = now();
-        let plan = RestartPlan { session: restart.session, cell, position: restart.position, build_key: restart.entry.key.as_str(), workload: restart.workload, block: restart.block, now: &now };
+        let plan = RestartPlan {
+            session: restart.session,
+            cell,
+            position: restart.position,
+            build_key: restart.entry.key.as_str(),
+            workload: restart.workload,
+            block: restart.block,
+            now: &now,
+        };
         let id = store.begin_restart(&plan)?;
         begun(store, id)?;
         let started = Instant::now();
@@ -94,7 +110,8 @@ impl Workshop {
         }
         make_dir(&places.data())?;
         let purpose = format!("loading data for {}", cell.name);
-        let _lock = Held::take(&places.data().join(format!("{name}.lock")), &purpose, &|holder| observer.say(&format!("{}: waiting for {}", cell.name, holder.0)))?;
+        let _lock =
+            Held::take(&places.data().join(format!("{name}.lock")), &purpose, &|holder| observer.say(&format!("{}: waiting for {}", cell.name, holder.0)))?;
         if snapshot.exists() {
             return Ok(snapshot);
         }
@@ -159,7 +176,27 @@ fn one_step(restart: &Restart, name: &str, server: &mut RunningServer, area: &Ar
         seed: restart.seed,
     };
     let quiet = server.quiesce(false).with_context(|| format!("the server did not come to rest before the step {name}"))?;
-    let run = run_step(&plan, server, area)?;
+    let run = match run_step(&plan, server, area) {
+        Ok(run) => run,
+        Err(error) => {
+            // What the client printed until it failed is kept; the row has no samples.
+            if let Some(failure) = error.downcast_ref::<StepFailure>() {
+                let doubts = [sentence(&error)];
+                let record = StepRecord {
+                    name,
+                    group: step.group.name(),
+                    command: &failure.command,
+                    output: &failure.output,
+                    series: json!([]),
+                    quiet: &quiet.proof.join("; "),
+                    doubts: &doubts,
+                    metrics: &BTreeMap::new(),
+                };
+                store.record_step(id, &record)?;
+            }
+            return Err(error);
+        }
+    };
     if interrupted() {
         return Err(crate::process::Interrupted.into());
     }

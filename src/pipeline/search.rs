@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::bisect::{Answer, Candidate, Evidence, Expect, Next, Outcome, Question, next, posterior};
+use crate::bisect::{
+    Answer, Candidate, Cost, Evidence, Expect, Measured, Named, Next, Outcome, Question, Range, SearchReport, Suspect, Tested, next, posterior,
+};
 use crate::build::keeps;
 use crate::cache::Entry;
 use crate::matrix::{Cell, ConfigurationError, Matrix, Revision, Workload};
@@ -61,117 +63,20 @@ struct Definition {
     note: Option<String>,
 }
 
-/// One class that was built or measured.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Tested {
-    /// First commit of the class.
-    pub commit: String,
-    /// Its subject.
-    pub subject: String,
-    /// `good`, `bad`, `unclear`, `unbuildable`, or `built`.
-    pub state: String,
-    /// Readings that count.
-    pub samples: usize,
-    /// Geometric mean of them.
-    pub mean: Option<f64>,
-    /// Why it could not be built or measured.
-    pub message: Option<String>,
-}
-
-/// The answer of a search, in the shape that `bisect --json` prints.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SearchReport {
-    /// Number of the search.
-    pub id: SearchId,
-    /// How it ended.
-    pub outcome: Outcome,
-    /// The commit, when one is named.
-    pub culprit: Option<Named>,
-    /// Probability of what is answered.
-    pub posterior: f64,
-    /// Commits that remain, likeliest first.
-    pub suspects: Vec<Suspect>,
-    /// Size of the change.
-    pub effect: Option<Measured>,
-    /// Classes that were built or measured.
-    pub tested: Vec<Tested>,
-    /// What it took.
-    pub cost: Cost,
-    /// Probability that nothing changed.
-    pub no_change: f64,
-    /// Further restarts of each end that would decide.
-    pub restarts_needed: Option<usize>,
-    /// In a sentence.
-    pub why: String,
-    /// Commits of the range, along first parents and in all.
-    pub range: Range,
-    /// What the user should know.
-    pub notes: Vec<String>,
-}
-
-/// A commit by id and subject.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Named {
-    /// Full id.
-    pub commit: String,
-    /// First line of the message.
-    pub subject: String,
-}
-
-/// A commit with its probability.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Suspect {
-    /// Full id.
-    pub commit: String,
-    /// First line of the message.
-    pub subject: String,
-    /// Probability that the change is there.
-    pub probability: f64,
-}
-
-/// Size of a change.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Measured {
-    /// Metric.
-    pub metric: Metric,
-    /// Step.
-    pub step: String,
-    /// After / before.
-    pub relative: f64,
-    /// 95% interval of it.
-    pub ci95: [f64; 2],
-}
-
-/// What a search took.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Cost {
-    /// Builds made, failed ones included.
-    pub builds: usize,
-    /// Builds that were in the cache.
-    pub hits: usize,
-    /// Restarts.
-    pub runs: usize,
-    /// Seconds of builds and restarts.
-    pub seconds: f64,
-}
-
-/// Size of the range.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Range {
-    /// Commits that can be blamed, along first parents.
-    pub commits: usize,
-    /// Of these, commits that change something which is built.
-    pub builds: usize,
-    /// Commits when merged branches are counted too.
-    pub all: usize,
-}
-
 /// Begins a search and carries it to its end.
 ///
 /// # Errors
 /// [`ConfigurationError`] for ends that do not exist or cannot be ordered; when the user interrupts,
 /// in which case [`resume_search`] goes on; when something that is no fact about a commit goes wrong.
-pub fn start_search(workshop: &Workshop, matrix: &Matrix, cell: &Cell, options: SearchOptions, limits: Limits, store: &mut Store, observer: &dyn Observer) -> anyhow::Result<SearchReport> {
+pub fn start_search(
+    workshop: &Workshop,
+    matrix: &Matrix,
+    cell: &Cell,
+    options: SearchOptions,
+    limits: Limits,
+    store: &mut Store,
+    observer: &dyn Observer,
+) -> anyhow::Result<SearchReport> {
     let history = workshop.sources.history(cell, &options.good, &options.bad, &|sentence| observer.say(sentence))?;
     let mut class = 0;
     let classes = history.commits.iter().enumerate().map(|(index, commit)| {
@@ -189,7 +94,11 @@ pub fn start_search(workshop: &Workshop, matrix: &Matrix, cell: &Cell, options: 
         note: history.note,
     };
     let id = store.begin_search(&serde_json::to_string(&definition)?, &now())?;
-    observer.say(&format!("search {id}: {} commits, {} of which change what is built", definition.commits.len() - 1, definition.classes.last().copied().unwrap_or(0)));
+    observer.say(&format!(
+        "search {id}: {} commits, {} of which change what is built",
+        definition.commits.len() - 1,
+        definition.classes.last().copied().unwrap_or(0)
+    ));
     Search { id, definition, workshop, matrix }.go_on(limits, store, observer)
 }
 
@@ -229,7 +138,15 @@ pub fn show_search(id: SearchId, store: &Store) -> anyhow::Result<SearchReport> 
 fn unfinished(question: &Question, evidence: &Evidence, why: &str) -> Answer {
     let belief = posterior(question, evidence);
     let best = belief.commits.iter().copied().fold(0.0, f64::max);
-    Answer { outcome: Outcome::Undecided, culprit: None, posterior: best, suspects: Vec::new(), effect: None, restarts_needed: None, why: format!("the search has not ended; next: {why}") }
+    Answer {
+        outcome: Outcome::Undecided,
+        culprit: None,
+        posterior: best,
+        suspects: Vec::new(),
+        effect: None,
+        restarts_needed: None,
+        why: format!("the search has not ended; next: {why}"),
+    }
 }
 
 /// The decisions of a search again, from the recorded readings, one line each.
@@ -265,7 +182,8 @@ pub fn replay(id: SearchId, store: &Store) -> anyhow::Result<Vec<String>> {
 
 impl Definition {
     fn question(&self) -> Question {
-        let candidate = |index: usize| Candidate { class: self.classes[index], prior: if index > 0 && self.classes[index] != self.classes[index - 1] { 1.0 } else { 0.0 } };
+        let candidate =
+            |index: usize| Candidate { class: self.classes[index], prior: if index > 0 && self.classes[index] != self.classes[index - 1] { 1.0 } else { 0.0 } };
         Question {
             commits: (0..self.commits.len()).map(candidate).collect(),
             worse: self.options.metric.worse(),
@@ -290,7 +208,10 @@ impl Definition {
     fn evidence(&self, id: SearchId, store: &Store, cached: &BTreeSet<usize>) -> anyhow::Result<Evidence> {
         let (readings, doubtful) = store.readings_of(id, &self.options.step, self.options.metric)?;
         if doubtful > MOST_DOUBTFUL + readings.len() {
-            bail!("{doubtful} readings were doubtful and {} were not: the host is too disturbed to decide anything; `dbisect doctor` says what disturbs it, and `bisect resume {id}` goes on", readings.len());
+            bail!(
+                "{doubtful} readings were doubtful and {} were not: the host is too disturbed to decide anything; `dbisect doctor` says what disturbs it, and `bisect resume {id}` goes on",
+                readings.len()
+            );
         }
         let builds = store.builds_of(id)?;
         let failed = |note: &&BuildNote| note.outcome == "failed";
@@ -314,10 +235,18 @@ impl Definition {
         let builds = store.builds_of(id)?;
         let (runs, run_seconds) = store.restarts_of(id)?;
         let named = |index: usize| Named { commit: self.commits[index].id.clone(), subject: self.commits[index].subject.clone() };
-        let suspect = |(index, probability): &(usize, f64)| Suspect { commit: self.commits[*index].id.clone(), subject: self.commits[*index].subject.clone(), probability: *probability };
+        let suspect = |(index, probability): &(usize, f64)| Suspect {
+            commit: self.commits[*index].id.clone(),
+            subject: self.commits[*index].subject.clone(),
+            probability: *probability,
+        };
         let mut notes: Vec<String> = self.note.iter().cloned().collect();
         if self.all > self.commits.len() - 1 {
-            notes.push(format!("the range has {} commits with merged branches and {} along first parents; only the latter were searched", self.all, self.commits.len() - 1));
+            notes.push(format!(
+                "the range has {} commits with merged branches and {} along first parents; only the latter were searched",
+                self.all,
+                self.commits.len() - 1
+            ));
         }
         Ok(SearchReport {
             id,
@@ -325,7 +254,12 @@ impl Definition {
             culprit: answer.culprit.map(named),
             posterior: answer.posterior,
             suspects: answer.suspects.iter().map(suspect).collect(),
-            effect: answer.effect.map(|effect| Measured { metric: self.options.metric, step: self.options.step.clone(), relative: effect.relative, ci95: effect.ci95 }),
+            effect: answer.effect.map(|effect| Measured {
+                metric: self.options.metric,
+                step: self.options.step.clone(),
+                relative: effect.relative,
+                ci95: effect.ci95,
+            }),
             tested: self.tested(evidence, &builds, &belief.commits),
             cost: Cost {
                 builds: builds.iter().filter(|note| note.outcome != "hit").count(),
@@ -359,7 +293,14 @@ impl Definition {
             };
             #[expect(clippy::cast_precision_loss, reason = "a number of readings")]
             let mean = (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp());
-            Tested { commit: commit.id.clone(), subject: commit.subject.clone(), state: state.to_owned(), samples: logs.len(), mean, message: note.and_then(|note| note.message.clone()) }
+            Tested {
+                commit: commit.id.clone(),
+                subject: commit.subject.clone(),
+                state: state.to_owned(),
+                samples: logs.len(),
+                mean,
+                message: note.and_then(|note| note.message.clone()),
+            }
         };
         logs.into_iter().map(one).collect()
     }
@@ -438,14 +379,22 @@ impl Search<'_> {
         let report = reports.into_iter().next().context("a build without a report")?;
         let final_failure = report.class.is_some_and(crate::build::FailureClass::is_final);
         if matches!(report.outcome, Made::Failed | Made::KnownFailure) && !final_failure {
-            bail!("{} could not be built, and that is no fact about the commit: {}; `dbisect bisect resume {}` goes on", report.cell, report.message.unwrap_or_default(), self.id);
+            bail!(
+                "{} could not be built, and that is no fact about the commit: {}; `dbisect bisect resume {}` goes on",
+                report.cell,
+                report.message.unwrap_or_default(),
+                self.id
+            );
         }
         let outcome = match report.outcome {
             Made::Built => "built",
             Made::Hit => "hit",
             Made::Failed | Made::KnownFailure => "failed",
         };
-        store.note_build(self.id, &BuildNote { class, build_key: report.build_key, outcome: outcome.to_owned(), seconds: report.seconds, message: report.message })?;
+        store.note_build(
+            self.id,
+            &BuildNote { class, build_key: report.build_key, outcome: outcome.to_owned(), seconds: report.seconds, message: report.message },
+        )?;
         let Some(entry) = report.entry else {
             observer.say(&format!("search {}: {} cannot be built; its probability is kept", self.id, self.definition.short(class)));
             return Ok(false);
@@ -454,7 +403,15 @@ impl Search<'_> {
         Ok(true)
     }
 
-    fn measure(&self, classes: &[usize], entries: &BTreeMap<usize, Entry>, session: i64, places: &Places, store: &mut Store, observer: &dyn Observer) -> anyhow::Result<()> {
+    fn measure(
+        &self,
+        classes: &[usize],
+        entries: &BTreeMap<usize, Entry>,
+        session: i64,
+        places: &Places,
+        store: &mut Store,
+        observer: &dyn Observer,
+    ) -> anyhow::Result<()> {
         for (at, class) in classes.iter().enumerate() {
             stop_if_interrupted()?;
             let Some(entry) = entries.get(class) else { continue };
@@ -468,7 +425,16 @@ impl Search<'_> {
                 let failures = store.failures_of(self.id, *class)?;
                 if failures.len() >= MOST_FAILURES {
                     let message = format!("it was built and could not be measured: {why}");
-                    store.note_build(self.id, &BuildNote { class: *class, build_key: Some(entry.key.to_string()), outcome: "failed".to_owned(), seconds: 0.0, message: Some(message) })?;
+                    store.note_build(
+                        self.id,
+                        &BuildNote {
+                            class: *class,
+                            build_key: Some(entry.key.to_string()),
+                            outcome: "failed".to_owned(),
+                            seconds: 0.0,
+                            message: Some(message),
+                        },
+                    )?;
                 }
                 return Ok(());
             }

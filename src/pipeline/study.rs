@@ -81,9 +81,17 @@ pub fn run_study(workshop: &Workshop, study: &Study, store: &mut Store, observer
     let places = Places::new(workshop.cache())?;
     let host = fingerprint(places.root());
     let keys: BTreeMap<String, String> = entries.iter().map(|(cell, entry)| ((*cell).to_owned(), entry.key.to_string())).collect();
-    let done: BTreeSet<(String, u64)> = store.finished(study.name, &host, study.workload, &keys)?.into_iter().map(|finished| (finished.cell, finished.block)).collect();
+    let done: BTreeSet<(String, u64)> =
+        store.finished(study.name, &host, study.workload, &keys)?.into_iter().map(|finished| (finished.cell, finished.block)).collect();
     let plan = plan(study, &entries, &done);
-    let mut report = StudyReport { restarts: 0, resumed: entries.len() * study.workload.repeats as usize - plan.len(), failures: Vec::new(), left: 0, seconds: 0.0, builds: Vec::new() };
+    let mut report = StudyReport {
+        restarts: 0,
+        resumed: entries.len() * study.workload.repeats as usize - plan.len(),
+        failures: Vec::new(),
+        left: 0,
+        seconds: 0.0,
+        builds: Vec::new(),
+    };
     if !plan.is_empty() {
         let session = store.begin_session(&host, "run", study.name, &now())?;
         for (at, (block, position)) in plan.iter().enumerate() {

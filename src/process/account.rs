@@ -42,7 +42,8 @@ impl Account {
             return Ok(account.name.clone());
         }
         let uid = Uid::effective();
-        let user = User::from_uid(uid)?.ok_or_else(|| anyhow::anyhow!("user id {uid} has no entry in the user database, and database servers need a user name"))?;
+        let user =
+            User::from_uid(uid)?.ok_or_else(|| anyhow::anyhow!("user id {uid} has no entry in the user database, and database servers need a user name"))?;
         Ok(user.name)
     }
 
@@ -60,8 +61,6 @@ impl Account {
     #[must_use]
     pub fn can_reach(path: &Path) -> bool {
         use std::os::unix::fs::PermissionsExt;
-        path.ancestors().all(|dir| {
-            std::fs::metadata(dir).map_or(dir.as_os_str().is_empty(), |meta| !meta.is_dir() || meta.permissions().mode() & 0o001 != 0)
-        })
+        path.ancestors().all(|dir| std::fs::metadata(dir).map_or(dir.as_os_str().is_empty(), |meta| !meta.is_dir() || meta.permissions().mode() & 0o001 != 0))
     }
 }

@@ -289,7 +289,7 @@ impl Program {
                 command.uid(account.uid).gid(account.gid);
             }
             if let Some(budget) = &budget {
-                budget.configure(command);
+                budget.configure_make(command);
             }
             // SAFETY: between fork and exec only async-signal-safe calls are made: prctl and getppid.
             // It runs after the change of user, which would clear the setting.
@@ -409,11 +409,7 @@ fn end_group(handle: &Handle) {
 }
 
 fn failure(status: ExitStatus) -> Option<Outcome> {
-    if status.success() {
-        None
-    } else {
-        Some(status.code().map_or_else(|| Outcome::Signal(status.signal().unwrap_or_default()), Outcome::Exit))
-    }
+    if status.success() { None } else { Some(status.code().map_or_else(|| Outcome::Signal(status.signal().unwrap_or_default()), Outcome::Exit)) }
 }
 
 fn read_from(mut file: &File, start: u64) -> std::io::Result<String> {

@@ -37,9 +37,7 @@ fn marked(dir: &Path) -> Vec<i32> {
         .flatten()
         .filter(|process| process.pid.cast_unsigned() != own)
         // A zombie has no environment and needs no signal.
-        .filter(|process| {
-            process.environ().is_ok_and(|env| env.iter().any(|(name, value)| name == MARKER && Path::new(value) == dir))
-        })
+        .filter(|process| process.environ().is_ok_and(|env| env.iter().any(|(name, value)| name == MARKER && Path::new(value) == dir)))
         .map(|process| process.pid)
         .collect()
 }

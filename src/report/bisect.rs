@@ -4,8 +4,7 @@ use std::io::Write;
 
 use comfy_table::{ContentArrangement, Table};
 
-use crate::bisect::Outcome;
-use crate::pipeline::SearchReport;
+use crate::bisect::{Outcome, SearchReport};
 use crate::store::SearchRecord;
 
 /// Writes an answer.
@@ -20,7 +19,13 @@ pub fn bisect_text(report: &SearchReport, out: &mut dyn Write) -> anyhow::Result
     table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(["commit", "state", "samples", "mean", "subject"]);
     for tested in &report.tested {
-        table.add_row([short(&tested.commit), tested.state.clone(), tested.samples.to_string(), tested.mean.map_or_else(|| "-".to_owned(), |mean| format!("{mean:.3}")), tested.subject.clone()]);
+        table.add_row([
+            short(&tested.commit),
+            tested.state.clone(),
+            tested.samples.to_string(),
+            tested.mean.map_or_else(|| "-".to_owned(), |mean| format!("{mean:.3}")),
+            tested.subject.clone(),
+        ]);
     }
     writeln!(out, "{table}")?;
     if report.suspects.len() > 1 {
@@ -55,8 +60,12 @@ fn sentence(report: &SearchReport) -> String {
     });
     let needed = report.restarts_needed.map_or_else(String::new, |needed| format!("; {needed} more restarts of each end would decide"));
     match (report.outcome, &report.culprit) {
-        (Outcome::Culprit, Some(culprit)) => format!("culprit {} \"{}\": {effect}, probability {:.3}", short(&culprit.commit), culprit.subject, report.posterior),
-        (Outcome::Suspects, _) => format!("one of {} commits that cannot be told apart: {effect}, probability {:.3}; {}", report.suspects.len(), report.posterior, report.why),
+        (Outcome::Culprit, Some(culprit)) => {
+            format!("culprit {} \"{}\": {effect}, probability {:.3}", short(&culprit.commit), culprit.subject, report.posterior)
+        }
+        (Outcome::Suspects, _) => {
+            format!("one of {} commits that cannot be told apart: {effect}, probability {:.3}; {}", report.suspects.len(), report.posterior, report.why)
+        }
         (Outcome::NoChange, _) => format!("no change: {}; ends: {effect}", report.why),
         _ => format!("undecided: {}{}{needed}", report.why, if effect.is_empty() { String::new() } else { format!("; so far {effect}") }),
     }
@@ -71,7 +80,11 @@ pub fn searches_text(searches: &[SearchRecord], out: &mut dyn Write) -> anyhow::
         return Ok(writeln!(out, "there is no search yet")?);
     }
     for search in searches {
-        let state = search.answer.as_ref().and_then(|answer| serde_json::from_str::<SearchReport>(answer).ok()).map_or_else(|| format!("not ended; `dbisect bisect resume {}` goes on", search.id), |report| sentence(&report));
+        let state = search
+            .answer
+            .as_ref()
+            .and_then(|answer| serde_json::from_str::<SearchReport>(answer).ok())
+            .map_or_else(|| format!("not ended; `dbisect bisect resume {}` goes on", search.id), |report| sentence(&report));
         writeln!(out, "{:4}  {}  {state}", search.id, search.created_at)?;
     }
     Ok(())

@@ -136,7 +136,17 @@ fn markdown(comparison: &Comparison, out: &mut dyn Write) -> anyhow::Result<()> 
     }
     writeln!(out, "\n| cell | group | metric | min | max | avg | median |\n|{}", " --- |".repeat(7))?;
     for group in &comparison.groups {
-        writeln!(out, "| {} | {} | {} | {:.2} | {:.2} | {:.2} | {:.2} |", escape(&group.cell), group.group, group.metric, group.min, group.max, group.avg, group.median)?;
+        writeln!(
+            out,
+            "| {} | {} | {} | {:.2} | {:.2} | {:.2} | {:.2} |",
+            escape(&group.cell),
+            group.group,
+            group.metric,
+            group.min,
+            group.max,
+            group.avg,
+            group.median
+        )?;
     }
     if !comparison.left_out.is_empty() {
         writeln!(out, "\nLeft out:")?;
@@ -149,7 +159,22 @@ fn markdown(comparison: &Comparison, out: &mut dyn Write) -> anyhow::Result<()> 
 
 fn csv(comparison: &Comparison, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut writer = csv::Writer::from_writer(out);
-    writer.write_record(["cell", "base_cell", "step", "group", "metric", "unit", "base", "value", "relative", "ci95_low", "ci95_high", "n", "n_base", "verdict"])?;
+    writer.write_record([
+        "cell",
+        "base_cell",
+        "step",
+        "group",
+        "metric",
+        "unit",
+        "base",
+        "value",
+        "relative",
+        "ci95_low",
+        "ci95_high",
+        "n",
+        "n_base",
+        "verdict",
+    ])?;
     for row in &comparison.rows {
         let [low, high] = row.ci95.map_or_else(|| [String::new(), String::new()], |ends| ends.map(|end| end.to_string()));
         writer.write_record([

@@ -122,7 +122,17 @@ mod tests {
             title: "quickstart & more".to_owned(),
             generated_at: "2026-01-01T00:00:00Z".to_owned(),
             comparisons: vec![comparison],
-            builds: vec![BuildCard { name: "pg15".to_owned(), source: "s".to_owned(), patches: "none".to_owned(), axes: "lto=off".to_owned(), compiler: "gcc".to_owned(), compiled_by: "GNU C17".to_owned(), seconds: 61.0, bytes: 31_000_000, key: "ab".repeat(32) }],
+            builds: vec![BuildCard {
+                name: "pg15".to_owned(),
+                source: "s".to_owned(),
+                patches: "none".to_owned(),
+                axes: "lto=off".to_owned(),
+                compiler: "gcc".to_owned(),
+                compiled_by: "GNU C17".to_owned(),
+                seconds: 61.0,
+                bytes: 31_000_000,
+                key: "ab".repeat(32),
+            }],
             host: vec![("cpu".to_owned(), "x".to_owned())],
             commands: vec!["dbisect run matrices/quickstart.toml".to_owned()],
         };

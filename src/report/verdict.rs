@@ -71,7 +71,15 @@ pub mod tests {
                 row("point-query", Metric::Cpupq, 0.92, Some([0.90, 0.94]), Verdict::Improvement),
                 row("insert", Metric::Cpupq, 1.10, Some([1.06, 1.14]), Verdict::Regression),
             ],
-            groups: vec![GroupSummary { cell: "pg15_def_lto.cx".to_owned(), group: "point-1".to_owned(), metric: Metric::Qps, min: 0.99, max: 1.08, avg: 1.035, median: 1.035 }],
+            groups: vec![GroupSummary {
+                cell: "pg15_def_lto.cx".to_owned(),
+                group: "point-1".to_owned(),
+                metric: Metric::Qps,
+                min: 0.99,
+                max: 1.08,
+                avg: 1.035,
+                median: 1.035,
+            }],
             left_out: vec!["pg15_def.cx insert round 2: sysbench ignored 3 errors".to_owned()],
         }
     }

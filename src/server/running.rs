@@ -1,13 +1,23 @@
 //! A server that runs.
 
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use procfs::process::Process;
 
 use crate::matrix::Dbms;
-use crate::process::Daemon;
+use crate::process::{Account, Daemon};
+
+/// Time that a broken server's main process, or a killed one's children, take to leave.
+const GONE_AFTER: Duration = Duration::from_millis(500);
+/// Time that a killed process takes to be gone, unless it waits for storage.
+const KILLED_AFTER: Duration = Duration::from_secs(5);
+/// Longest path of the system's directory for temporary files that leaves room for a socket's name.
+const TEMP_DIR_LENGTH: usize = 60;
 
 /// Where clients reach a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +43,7 @@ pub struct Quiet {
 
 /// One way of asking a server to stop, and how long it is given.
 #[derive(Clone, Copy, Debug)]
-pub struct StopSignal {
+pub(super) struct StopSignal {
     /// Name of this kind of shutdown in the engine's own words.
     pub name: &'static str,
     /// Signal to the main process.
@@ -42,15 +52,25 @@ pub struct StopSignal {
     pub patience: Duration,
 }
 
-/// A server that runs. Dropping it ends its processes without ceremony; [`Self::stop`] is the
-/// engine's own way.
+/// A connection of dbisect's own to a server, in the engine's protocol.
+pub(super) trait Session {
+    /// Runs statements and ignores what they return.
+    fn sql(&mut self, statements: &str) -> anyhow::Result<()>;
+    /// Brings the server to rest, see [`RunningServer::quiesce`].
+    fn quiesce(&mut self, vacuum: bool) -> anyhow::Result<Quiet>;
+}
+
+/// A server that runs. [`Self::stop`] ends it the engine's own way; dropping it ends it at once.
 pub struct RunningServer {
     pub(super) daemon: Daemon,
     pub(super) endpoint: Endpoint,
-    pub(super) client: postgres::Client,
+    pub(super) session: Box<dyn Session>,
+    /// Data directory.
+    pub(super) data: PathBuf,
+    /// Ways to stop, from the regular one to the hardest.
+    pub(super) stop_signals: [StopSignal; 2],
     /// Removed when the server is gone.
     pub(super) _socket_dir: tempfile::TempDir,
-    pub(super) stop_signals: &'static [StopSignal],
 }
 
 impl std::fmt::Debug for RunningServer {
@@ -72,62 +92,159 @@ impl RunningServer {
         &self.endpoint
     }
 
+    /// Whether its main process is there.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.daemon.is_running()
+    }
+
     /// Fails when the server has ended by itself; the error quotes its log.
     ///
     /// # Errors
     /// When it is not running.
     pub fn check(&self) -> anyhow::Result<()> {
-        if self.daemon.is_running() { Ok(()) } else { Err(self.daemon.error()).context("the server ended by itself") }
+        if self.is_running() { Ok(()) } else { Err(self.daemon.error()).context("the server ended by itself") }
     }
 
-    /// Runs statements, separated by semicolons, and ignores what they return.
+    /// As [`Self::check`], for a client that has just lost its connection: a server that dies closes
+    /// connections first, so it is given a moment to be gone.
     ///
     /// # Errors
-    /// When the server refuses one, or is gone.
+    /// When it is not running by then.
+    pub fn check_soon(&self) -> anyhow::Result<()> {
+        if self.daemon.wait_for_end(GONE_AFTER) { self.check() } else { Ok(()) }
+    }
+
+    /// Runs statements, separated by semicolons, in the server's own database, and ignores what they
+    /// return. Several statements are one transaction. An interrupt cancels the statement.
+    ///
+    /// # Errors
+    /// When the server refuses one, or is gone, or the user interrupts.
     pub fn sql(&mut self, statements: &str) -> anyhow::Result<()> {
-        if let Err(error) = self.client.batch_execute(statements) {
-            self.check()?;
-            return Err(error).with_context(|| format!("the server refused `{statements}`"));
-        }
-        Ok(())
+        let result = self.session.sql(statements);
+        self.unless_gone(result)
     }
 
-    /// Brings the server to rest: dirty pages written, nothing working in the background; with
-    /// `vacuum` also the tables' statistics and dead rows.
+    /// Brings the server to rest: dirty pages written and on storage, nothing working in the
+    /// background; with `vacuum` also the benchmark tables' statistics and dead rows.
     ///
     /// # Errors
-    /// When the server refuses a statement, or does not come to rest in time.
+    /// When the server refuses a statement, does not come to rest in time, or is gone.
     pub fn quiesce(&mut self, vacuum: bool) -> anyhow::Result<Quiet> {
-        super::postgres::quiesce(self, vacuum)
+        let result = self.session.quiesce(vacuum);
+        let mut quiet = self.unless_gone(result)?;
+        // A copied data directory may still be in the page cache only; its writing would disturb what
+        // is measured next.
+        let dir = std::fs::File::open(&self.data).with_context(|| format!("cannot open the data directory {}", self.data.display()))?;
+        nix::unistd::syncfs(dir).with_context(|| format!("cannot sync the filesystem of {}", self.data.display()))?;
+        quiet.proof.push("filesystem synced".to_owned());
+        Ok(quiet)
     }
 
-    /// Stops the server: the engine's own way first, harder ways when it does not end in time.
+    /// When the server is gone, its own last words say more than a broken connection.
+    fn unless_gone<T>(&self, result: anyhow::Result<T>) -> anyhow::Result<T> {
+        if result.is_err() {
+            self.check_soon()?;
+        }
+        result
+    }
+
+    /// Stops the server: the engine's own way first, a harder one when it does not end in time, by
+    /// force when that does not help either.
     ///
     /// # Errors
-    /// When it had ended by itself, or only the hardest way helped.
+    /// When it had ended by itself, or did not stop in the regular way; the error says how it ended.
     pub fn stop(self) -> anyhow::Result<()> {
+        let patience = self.stop_signals[0].patience;
+        self.stop_within(patience)
+    }
+
+    /// As [`Self::stop`], with another limit for the regular way.
+    ///
+    /// # Errors
+    /// As [`Self::stop`].
+    pub fn stop_within(self, patience: Duration) -> anyhow::Result<()> {
         self.check()?;
-        for (index, way) in self.stop_signals.iter().enumerate() {
-            self.daemon.signal(way.signal);
-            if self.daemon.wait_for_end(way.patience) {
-                if index == 0 {
-                    return Ok(());
-                }
-                bail!("the server did not stop within {} s when asked for a {} shutdown; a {} shutdown ended it", self.stop_signals[0].patience.as_secs(), self.stop_signals[0].name, way.name);
+        let [regular, hard] = self.stop_signals;
+        self.daemon.signal(regular.signal);
+        if self.daemon.wait_for_end(patience) {
+            return Ok(());
+        }
+        let late = format!("the server did not stop within {} s of a request for {} shutdown", patience.as_secs_f64(), regular.name);
+        self.daemon.signal(hard.signal);
+        if self.daemon.wait_for_end(hard.patience) {
+            bail!("{late}; {} shutdown ended it", hard.name);
+        }
+        self.end_by_force();
+        bail!("{late}, nor within {} s of one for {} shutdown; its processes were killed", hard.patience.as_secs_f64(), hard.name)
+    }
+
+    /// Kills the main process, and those of its children that do not leave by themselves then. They
+    /// lead process groups of their own, so killing the main process' group does not reach them.
+    fn end_by_force(&self) {
+        let children = children(self.pid());
+        self.daemon.signal(Signal::SIGKILL);
+        if !self.daemon.wait_for_end(KILLED_AFTER) {
+            tracing::warn!(pid = self.pid(), "a killed server is still there; the kernel waits for its storage");
+        }
+        // Children that look at their parent's death leave now.
+        std::thread::sleep(GONE_AFTER);
+        for (pid, start) in children {
+            // The id may belong to another process by now; the time of its start tells.
+            if Process::new(pid).and_then(|process| process.stat()).is_ok_and(|stat| stat.starttime == start) {
+                tracing::warn!(pid, "killing a process of a server that did not stop");
+                // It may end between the check and the signal, which is the aim.
+                let _ = nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGKILL);
             }
         }
-        bail!("the server did not stop when asked, and its processes were ended")
     }
 }
 
+impl Drop for RunningServer {
+    fn drop(&mut self) {
+        if self.is_running() {
+            let hard = self.stop_signals[1];
+            self.daemon.signal(hard.signal);
+            if !self.daemon.wait_for_end(hard.patience) {
+                self.end_by_force();
+            }
+        }
+    }
+}
+
+/// Process ids of the direct children, with the kernel's tick of their start.
+fn children(parent: u32) -> Vec<(i32, u64)> {
+    let all = procfs::process::all_processes().into_iter().flatten().flatten();
+    all.filter_map(|process| process.stat().ok()).filter(|stat| stat.ppid.cast_unsigned() == parent).map(|stat| (stat.pid, stat.starttime)).collect()
+}
+
 /// A private directory for a socket. Its path is short, since the path of a Unix socket may have at
-/// most 107 bytes.
-pub(super) fn socket_dir(account: Option<&crate::process::Account>) -> anyhow::Result<tempfile::TempDir> {
+/// most 107 bytes, and an unprivileged account can reach it.
+pub(super) fn socket_dir(account: Option<&Account>) -> anyhow::Result<tempfile::TempDir> {
     let base = std::env::temp_dir();
-    let base = if base.as_os_str().len() > 60 { Path::new("/tmp").to_owned() } else { base };
-    let dir = tempfile::Builder::new().prefix("dbisect-").tempdir_in(&base).with_context(|| format!("cannot make a directory for the server's socket in {}", base.display()))?;
+    let fits = base.as_os_str().len() <= TEMP_DIR_LENGTH && (account.is_none() || Account::can_reach(&base));
+    let base = if fits { base } else { PathBuf::from("/tmp") };
+    let private = std::fs::Permissions::from_mode(0o700);
+    let dir = tempfile::Builder::new()
+        .prefix("dbisect-")
+        .permissions(private)
+        .tempdir_in(&base)
+        .with_context(|| format!("cannot make a directory for the server's socket in {}", base.display()))?;
     if let Some(account) = account {
         account.own(dir.path())?;
     }
     Ok(dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_directory_is_private_and_short() {
+        let dir = socket_dir(None).unwrap();
+        let mode = std::fs::metadata(dir.path()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        assert!(dir.path().join(".s.PGSQL.65535.lock").as_os_str().len() <= 107, "{}", dir.path().display());
+    }
 }

@@ -93,7 +93,12 @@ impl Apt {
         let list = self.dir.join("sources.list");
         std::fs::write(&list, lines.join("\n") + "\n").with_context(|| format!("cannot write {}", list.display()))?;
         let done = self.program("apt-get").arg("update").output().with_context(|| format!("cannot get the list of source packages of {}", self.suite))?;
-        ensure!(!done.output.contains("\nE: ") && !done.output.contains("\nErr:"), "apt-get could not get the list of source packages of {}: {}", self.suite, done.output.trim());
+        ensure!(
+            !done.output.contains("\nE: ") && !done.output.contains("\nErr:"),
+            "apt-get could not get the list of source packages of {}: {}",
+            self.suite,
+            done.output.trim()
+        );
         Ok(())
     }
 
@@ -136,7 +141,12 @@ struct Archive {
 
 fn system_archives() -> anyhow::Result<Vec<Archive>> {
     let format = "$(CREATED_BY)|$(REPO_URI)|$(RELEASE)|$(COMPONENT)|$(ORIGIN)";
-    let text = Program::new("apt-get").args(["indextargets", "--format", format]).env("LC_ALL", "C").output().context("cannot ask apt which archives the system uses")?.output;
+    let text = Program::new("apt-get")
+        .args(["indextargets", "--format", format])
+        .env("LC_ALL", "C")
+        .output()
+        .context("cannot ask apt which archives the system uses")?
+        .output;
     Ok(text.lines().filter_map(parse_target).collect())
 }
 
@@ -153,8 +163,11 @@ fn parse_target(line: &str) -> Option<Archive> {
 /// One `deb-src` line per archive of the distribution itself. For another suite it is the main
 /// archive with that suite's name.
 fn deb_src_lines(archives: &[Archive], own: &str, suite: &str) -> anyhow::Result<Vec<String>> {
-    let ours = |archive: &&Archive| matches!(archive.origin.as_str(), "" | "Debian" | "Ubuntu") && (archive.release == own || archive.release.starts_with(&format!("{own}-")));
-    let keyring = ["/usr/share/keyrings/debian-archive-keyring.gpg", "/usr/share/keyrings/ubuntu-archive-keyring.gpg"].into_iter().find(|path| Path::new(path).exists());
+    let ours = |archive: &&Archive| {
+        matches!(archive.origin.as_str(), "" | "Debian" | "Ubuntu") && (archive.release == own || archive.release.starts_with(&format!("{own}-")))
+    };
+    let keyring =
+        ["/usr/share/keyrings/debian-archive-keyring.gpg", "/usr/share/keyrings/ubuntu-archive-keyring.gpg"].into_iter().find(|path| Path::new(path).exists());
     let signed = keyring.map_or_else(String::new, |path| format!("[signed-by={path}] "));
     let mut sources: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
     for archive in archives.iter().filter(ours) {
@@ -218,13 +231,19 @@ mod tests {
     fn showsrc_gives_the_upstream_tarball_of_each_version() {
         let found = parse_showsrc(SHOWSRC, "postgresql-15");
         assert_eq!(found.len(), 2);
-        assert_eq!(found[0], SourcePackage { version: "15.18-0+deb12u1".to_owned(), tarball: "postgresql-15_15.18.orig.tar.bz2".to_owned(), sha256: "cccc".to_owned() });
+        assert_eq!(
+            found[0],
+            SourcePackage { version: "15.18-0+deb12u1".to_owned(), tarball: "postgresql-15_15.18.orig.tar.bz2".to_owned(), sha256: "cccc".to_owned() }
+        );
     }
 
     #[test]
     fn upstream_versions_are_spelled_as_upstream_does() {
         let upstream = |version: &str| SourcePackage { version: version.to_owned(), tarball: String::new(), sha256: String::new() }.upstream_version();
-        assert_eq!((upstream("15.18-0+deb12u1"), upstream("1:17~beta1-1"), upstream("10.11.6+dfsg-2")), ("15.18".to_owned(), "17beta1".to_owned(), "10.11.6".to_owned()));
+        assert_eq!(
+            (upstream("15.18-0+deb12u1"), upstream("1:17~beta1-1"), upstream("10.11.6+dfsg-2")),
+            ("15.18".to_owned(), "17beta1".to_owned(), "10.11.6".to_owned())
+        );
     }
 
     fn archive(uri: &str, release: &str, origin: &str) -> Archive {
@@ -233,7 +252,12 @@ mod tests {
 
     #[test]
     fn only_the_distributions_own_archives_are_asked() {
-        let archives = [archive("http://a/debian/", "bookworm", "Debian"), archive("http://a/security/", "bookworm-security", ""), archive("http://else/", "bookworm", "Vendor"), archive("http://node/", "nodistro", "")];
+        let archives = [
+            archive("http://a/debian/", "bookworm", "Debian"),
+            archive("http://a/security/", "bookworm-security", ""),
+            archive("http://else/", "bookworm", "Vendor"),
+            archive("http://node/", "nodistro", ""),
+        ];
         let own = deb_src_lines(&archives, "bookworm", "bookworm").unwrap().join("\n");
         assert!(own.contains("http://a/debian/ bookworm main") && own.contains("http://a/security/ bookworm-security main"), "{own}");
         assert!(!own.contains("else") && !own.contains("node"), "{own}");

@@ -65,7 +65,10 @@ fn collect(repository: &Repository, reader: Box<dyn Read>) -> anyhow::Result<Dir
             }
             EntryType::Link => {
                 let target = self::parts(&entry.link_name()?.context("it has a link without a target")?)?;
-                let found = target.split_first().and_then(|(_, rest)| find(&top, rest)).with_context(|| format!("the hard link {} leads to {}, which is not before it in the archive", rest.join("/"), target.join("/")))?;
+                let found = target
+                    .split_first()
+                    .and_then(|(_, rest)| find(&top, rest))
+                    .with_context(|| format!("the hard link {} leads to {}, which is not before it in the archive", rest.join("/"), target.join("/")))?;
                 put(&mut top, dirs, name, found);
                 continue;
             }

@@ -124,7 +124,9 @@ fn verify(tarball: &Path, sha256: &str) -> anyhow::Result<()> {
 
 fn check_revision(upstream: &str, package: &str, suite: &str, revision: &Revision) -> Result<(), ConfigurationError> {
     let Revision::Version(wanted) = revision else {
-        return Err(ConfigurationError::new(format!("the Debian source package {package} has versions and no commits; write versions = [\"{upstream}\"] instead of revisions")));
+        return Err(ConfigurationError::new(format!(
+            "the Debian source package {package} has versions and no commits; write versions = [\"{upstream}\"] instead of revisions"
+        )));
     };
     if upstream == wanted || upstream.starts_with(&format!("{wanted}.")) {
         return Ok(());

@@ -104,10 +104,13 @@ impl Mirror {
             .env("GIT_TERMINAL_PROMPT", "0")
             .deadline(FETCH_LIMIT);
         // Inherited variables such as GIT_DIR would point git at another repository.
-        for name in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_COMMON_DIR"] {
+        for name in
+            ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_COMMON_DIR"]
+        {
             git = git.without_env(name);
         }
-        git.output().with_context(|| format!("cannot fetch {}; a local mirror can be named in the matrix (remote) or in DBISECT_MIRROR_<DBMS>", self.remote))?;
+        git.output()
+            .with_context(|| format!("cannot fetch {}; a local mirror can be named in the matrix (remote) or in DBISECT_MIRROR_<DBMS>", self.remote))?;
         Ok(())
     }
 
@@ -184,7 +187,9 @@ fn tag_of(version: &str) -> Option<String> {
 
 fn resolve_version(repository: &Repository, version: &str) -> anyhow::Result<Resolved> {
     let Some(tag) = tag_of(version) else {
-        return Err(ConfigurationError::new(format!("`{version}` is not a version such as 16.3 or 17beta1; a commit, branch or tag goes into `revisions`")).into());
+        return Err(
+            ConfigurationError::new(format!("`{version}` is not a version such as 16.3 or 17beta1; a commit, branch or tag goes into `revisions`")).into()
+        );
     };
     if let Ok(reference) = repository.find_reference(&format!("refs/tags/{tag}")) {
         return Ok(Resolved::Commit(reference.peel_to_commit()?.id()));
@@ -197,7 +202,12 @@ fn resolve_version(repository: &Repository, version: &str) -> anyhow::Result<Res
     if let Some((_, id)) = stamps.iter().find(|(stamped, _)| stamped == version) {
         return Ok(Resolved::Commit(*id));
     }
-    if series && let Some((_, id)) = stamps.iter().filter(|(stamped, _)| stamped.strip_prefix(version).is_some_and(|rest| rest.starts_with('.'))).max_by_key(|(stamped, _)| minor(stamped)) {
+    if series
+        && let Some((_, id)) = stamps
+            .iter()
+            .filter(|(stamped, _)| stamped.strip_prefix(version).is_some_and(|rest| rest.starts_with('.')))
+            .max_by_key(|(stamped, _)| minor(stamped))
+    {
         return Ok(Resolved::Commit(*id));
     }
     let major = version.split(['.', 'b', 'r']).next().unwrap_or(version);
@@ -248,7 +258,8 @@ fn stamps(repository: &Repository) -> anyhow::Result<Vec<(String, Oid)>> {
     for id in walk {
         let id = id?;
         let commit = repository.find_commit(id)?;
-        let version = commit.summary_bytes().and_then(|subject| std::str::from_utf8(subject).ok()).and_then(|subject| subject.strip_prefix("Stamp ")?.strip_suffix('.'));
+        let version =
+            commit.summary_bytes().and_then(|subject| std::str::from_utf8(subject).ok()).and_then(|subject| subject.strip_prefix("Stamp ")?.strip_suffix('.'));
         if let Some(version) = version.filter(|version| tag_of(version).is_some() && !found.iter().any(|(known, _)| known == version)) {
             found.push((version.to_owned(), id));
         }
@@ -269,7 +280,10 @@ fn resolve_commit(repository: &Repository, text: &str) -> anyhow::Result<Resolve
     match repository.revparse_single(text) {
         Ok(object) => match object.peel_to_commit() {
             Ok(commit) => Ok(Resolved::Commit(commit.id())),
-            Err(_) => Err(ConfigurationError::new(format!("`{text}` is a {}, and a commit is wanted", object.kind().map_or("strange object", |kind| kind.str()))).into()),
+            Err(_) => {
+                Err(ConfigurationError::new(format!("`{text}` is a {}, and a commit is wanted", object.kind().map_or("strange object", |kind| kind.str())))
+                    .into())
+            }
         },
         Err(error) if error.code() == git2::ErrorCode::Ambiguous && hex => {
             let all = candidates(repository, text)?;
@@ -289,6 +303,11 @@ fn candidates(repository: &Repository, prefix: &str) -> anyhow::Result<Vec<Strin
         }
         true
     })?;
-    let describe = |id: &Oid| repository.find_commit(*id).ok().map(|commit| format!("{} \"{}\"", &id.to_string()[..16], String::from_utf8_lossy(commit.summary_bytes().unwrap_or_default())));
+    let describe = |id: &Oid| {
+        repository
+            .find_commit(*id)
+            .ok()
+            .map(|commit| format!("{} \"{}\"", &id.to_string()[..16], String::from_utf8_lossy(commit.summary_bytes().unwrap_or_default())))
+    };
     Ok(found.iter().filter_map(describe).collect())
 }

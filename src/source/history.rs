@@ -39,12 +39,17 @@ pub(super) fn between(repository: &Repository, good: (&str, Oid), bad: (&str, Oi
         return Err(wrong(format!("good `{}` and bad `{}` are the same commit {}, so nothing lies between them", good.0, bad.0, short(good.1))));
     }
     if repository.graph_descendant_of(good.1, bad.1)? {
-        return Err(wrong(format!("good `{}` comes after bad `{}`; the ends are swapped: try --good {} --bad {}, or --expect improvement", good.0, bad.0, bad.0, good.0)));
+        return Err(wrong(format!(
+            "good `{}` comes after bad `{}`; the ends are swapped: try --good {} --bad {}, or --expect improvement",
+            good.0, bad.0, bad.0, good.0
+        )));
     }
     let (start, note) = if repository.graph_descendant_of(bad.1, good.1)? {
         (good.1, None)
     } else {
-        let base = repository.merge_base(good.1, bad.1).map_err(|_| wrong(format!("good `{}` and bad `{}` have no common history, so no commit between them can be named", good.0, bad.0)))?;
+        let base = repository
+            .merge_base(good.1, bad.1)
+            .map_err(|_| wrong(format!("good `{}` and bad `{}` have no common history, so no commit between them can be named", good.0, bad.0)))?;
         let note = format!(
             "{} is not an ancestor of {}: they are on different branches, so the search begins at their merge base {}, which stands in for the good end",
             good.0,
@@ -76,9 +81,15 @@ fn describe(repository: &Repository, id: Oid) -> anyhow::Result<Commit> {
     let commit = repository.find_commit(id).with_context(|| format!("the commit {id} is missing from the mirror"))?;
     let parent = commit.parent(0).ok().map(|parent| parent.tree()).transpose()?;
     let diff = repository.diff_tree_to_tree(parent.as_ref(), Some(&commit.tree()?), Some(DiffOptions::new().skip_binary_check(true)))?;
-    let mut paths: Vec<_> = diff.deltas().filter_map(|delta| delta.new_file().path().or_else(|| delta.old_file().path()).map(|path| path.to_string_lossy().into_owned())).collect();
+    let mut paths: Vec<_> =
+        diff.deltas().filter_map(|delta| delta.new_file().path().or_else(|| delta.old_file().path()).map(|path| path.to_string_lossy().into_owned())).collect();
     paths.sort();
-    Ok(Commit { id: id.to_string(), subject: String::from_utf8_lossy(commit.summary_bytes().unwrap_or_default()).into_owned(), time: commit.time().seconds(), paths })
+    Ok(Commit {
+        id: id.to_string(),
+        subject: String::from_utf8_lossy(commit.summary_bytes().unwrap_or_default()).into_owned(),
+        time: commit.time().seconds(),
+        paths,
+    })
 }
 
 fn short(id: Oid) -> String {

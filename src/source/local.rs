@@ -24,7 +24,8 @@ pub(super) fn import(cache: &Path, path: &Path) -> anyhow::Result<SourceTree> {
     // In a checkout, .gitignore tells sources from leftovers of builds. Elsewhere, as in a tarball,
     // files that are ignored upstream are part of the release.
     let flag = if checkout.is_some() { IndexAddOption::DEFAULT } else { IndexAddOption::FORCE };
-    index.add_all(["*"], flag, Some(&mut |path, _| i32::from(path.components().next().is_some_and(|part| part.as_os_str() == ".git"))))
+    index
+        .add_all(["*"], flag, Some(&mut |path, _| i32::from(path.components().next().is_some_and(|part| part.as_os_str() == ".git"))))
         .with_context(|| format!("cannot import the source tree {}", top.display()))?;
     index.update_all(["*"], None).with_context(|| format!("cannot import the source tree {}", top.display()))?;
     let tree = index.write_tree()?;

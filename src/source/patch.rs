@@ -60,14 +60,25 @@ fn read(patches: &Path, cell: &Cell, name: &str) -> anyhow::Result<PatchFile> {
             .unwrap_or_default();
         there.sort();
         let there = if there.is_empty() { "there is none".to_owned() } else { format!("there are: {}", there.join(", ")) };
-        ConfigurationError::new(format!("the cell {} asks for the patch `{name}`, but {} cannot be read: {error}; for {} {there}", cell.name, path.display(), cell.dbms))
+        ConfigurationError::new(format!(
+            "the cell {} asks for the patch `{name}`, but {} cannot be read: {error}; for {} {there}",
+            cell.name,
+            path.display(),
+            cell.dbms
+        ))
     })?;
     let start = text.find("diff --git ").or_else(|| text.find("--- ")).unwrap_or(text.len());
     let (header, diff) = text.split_at(start);
     let field = |key: &str| {
-        header.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).map(str::trim).filter(|value| !value.is_empty()).map(str::to_owned).ok_or_else(|| {
-            ConfigurationError::new(format!("the header of the patch {} has no line `{key}: ...`; patches/README.md shows the format", path.display()))
-        })
+        header
+            .lines()
+            .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
+            .map(str::trim)
+            .filter(|value| !value.is_empty())
+            .map(str::to_owned)
+            .ok_or_else(|| {
+                ConfigurationError::new(format!("the header of the patch {} has no line `{key}: ...`; patches/README.md shows the format", path.display()))
+            })
     };
     let (why, dbms, range) = (field("Why")?, field("Dbms")?, field("Range")?);
     if dbms != cell.dbms.name() {
@@ -79,8 +90,11 @@ fn read(patches: &Path, cell: &Cell, name: &str) -> anyhow::Result<PatchFile> {
     Ok(PatchFile { name: name.to_owned(), digest: blake3::hash(text.as_bytes()).to_hex().to_string(), why, range, diff: diff.to_owned() })
 }
 
+/// Major version, stage (devel, beta, rc, release), number within it.
+type Order = (u32, u32, u32);
+
 /// A version in an order: 17devel < 17beta1 < 17rc1 < 17.0.
-fn ordered(version: &str) -> Option<(u32, u32, u32)> {
+fn ordered(version: &str) -> Option<Order> {
     let end = version.find(|c: char| !c.is_ascii_digit()).unwrap_or(version.len());
     let major = version[..end].parse().ok()?;
     let rest = &version[end..];
@@ -98,7 +112,7 @@ fn ordered(version: &str) -> Option<(u32, u32, u32)> {
 }
 
 /// The versions that one word of a range stands for, first and last: `15` is all of 15.
-fn bounds(word: &str) -> Option<((u32, u32, u32), (u32, u32, u32))> {
+fn bounds(word: &str) -> Option<(Order, Order)> {
     if let Ok(major) = word.parse::<u32>() {
         return Some(((major, 0, 0), (major, 3, u32::MAX)));
     }
@@ -108,14 +122,20 @@ fn bounds(word: &str) -> Option<((u32, u32, u32), (u32, u32, u32))> {
 /// Whether the patch's range covers a tree: `any`, versions (`16`, `17beta1`, `11.19-11.22`), git
 /// ranges (`A..B`), several separated by commas.
 fn covers(file: &PatchFile, version: &str, commit: Option<&str>, repository: &Repository) -> anyhow::Result<bool> {
-    let wrong = |word: &str| ConfigurationError::new(format!("the patch {} has the range `{word}`, which is neither a version such as 16 or 11.19-11.22, a git range A..B, nor any", file.name));
+    let wrong = |word: &str| {
+        ConfigurationError::new(format!(
+            "the patch {} has the range `{word}`, which is neither a version such as 16 or 11.19-11.22, a git range A..B, nor any",
+            file.name
+        ))
+    };
     let at = ordered(version).ok_or_else(|| wrong(version))?;
     for word in file.range.split(',').map(str::trim) {
         let covered = if word == "any" {
             true
         } else if let Some((from, to)) = word.split_once("..") {
             let Some(commit) = commit else { continue };
-            let id = |text: &str| repository.revparse_single(text).and_then(|object| object.peel_to_commit()).map(|commit| commit.id()).map_err(|_| wrong(word));
+            let id =
+                |text: &str| repository.revparse_single(text).and_then(|object| object.peel_to_commit()).map(|commit| commit.id()).map_err(|_| wrong(word));
             // A range of a history that this repository does not have covers nothing in it.
             let (Ok(from), Ok(to)) = (id(from), id(to)) else { continue };
             let commit = Oid::from_str(commit)?;

@@ -91,7 +91,8 @@ impl Sources {
         match &cell.source {
             SourceSpec::Git { .. } => self.mirror(cell)?.history(good, bad, self.refresh, say),
             SourceSpec::Debian { package, .. } => {
-                Err(ConfigurationError::new(format!("the Debian source package {package} has no history to bisect; use a [[target]] with source = \"git\"")).into())
+                Err(ConfigurationError::new(format!("the Debian source package {package} has no history to bisect; use a [[target]] with source = \"git\""))
+                    .into())
             }
             SourceSpec::Path { path } => Err(ConfigurationError::new(format!(
                 "the local tree {} is one revision and cannot be bisected; if it is a git checkout, write source = {{ kind = \"git\", remote = \"{}\" }}",

@@ -41,7 +41,8 @@ impl SourceTree {
     }
 
     fn files(&self, repository: &Repository, keeps: &dyn Fn(&str) -> bool) -> anyhow::Result<Vec<File>> {
-        let tree = repository.find_tree(Oid::from_str(&self.tree)?).with_context(|| format!("the tree {} is missing from {}", self.tree, self.store.display()))?;
+        let tree =
+            repository.find_tree(Oid::from_str(&self.tree)?).with_context(|| format!("the tree {} is missing from {}", self.tree, self.store.display()))?;
         let mut files = Vec::new();
         let mut odd = None;
         tree.walk(TreeWalkMode::PreOrder, |dir, entry| {
@@ -88,7 +89,11 @@ impl SourceTree {
         for file in self.files(&repository, keeps)? {
             let relative = Path::new(&file.path);
             // git itself refuses such names, but the objects may have been made by something else.
-            anyhow::ensure!(relative.components().all(|part| matches!(part, Component::Normal(_))), "the tree holds the path {}, which leads out of it", file.path);
+            anyhow::ensure!(
+                relative.components().all(|part| matches!(part, Component::Normal(_))),
+                "the tree holds the path {}, which leads out of it",
+                file.path
+            );
             let path = dir.join(relative);
             write(&repository, &file, &path).with_context(|| format!("cannot check out {}", path.display()))?;
         }

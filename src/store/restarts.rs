@@ -94,7 +94,9 @@ impl Store {
         self.connection.execute(sql, params![plan.cell.name, definition, i64::try_from(plan.position)?])?;
         let sql = "INSERT INTO restart (session, cell, build_key, workload, block, started_at) SELECT ?1, id, ?3, ?4, ?5, ?6 FROM cell WHERE definition = ?2";
         let workload = workload_key(plan.workload)?;
-        self.connection.execute(sql, params![plan.session, definition, plan.build_key, workload, i64::try_from(plan.block)?, plan.now]).context("cannot record the restart")?;
+        self.connection
+            .execute(sql, params![plan.session, definition, plan.build_key, workload, i64::try_from(plan.block)?, plan.now])
+            .context("cannot record the restart")?;
         Ok(RestartId(self.connection.last_insert_rowid()))
     }
 
@@ -121,7 +123,9 @@ impl Store {
     /// # Errors
     /// When the database cannot be written.
     pub fn end_restart(&self, restart: RestartId, seconds: f64, failure: Option<&str>) -> anyhow::Result<()> {
-        self.connection.execute("UPDATE restart SET seconds = ?2, failure = ?3 WHERE id = ?1", params![restart.0, seconds, failure]).context("cannot record the end of the restart")?;
+        self.connection
+            .execute("UPDATE restart SET seconds = ?2, failure = ?3 WHERE id = ?1", params![restart.0, seconds, failure])
+            .context("cannot record the end of the restart")?;
         Ok(())
     }
 
@@ -136,7 +140,9 @@ impl Store {
             WHERE session.kind = 'run' AND session.study = ?1 AND host.digest = ?2 AND restart.workload = ?3
               AND restart.seconds IS NOT NULL AND restart.failure IS NULL";
         let mut statement = self.connection.prepare(sql)?;
-        let rows = statement.query_map(params![study, host.digest(), workload_key(workload)?], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, i64>(2)?)))?;
+        let rows = statement.query_map(params![study, host.digest(), workload_key(workload)?], |row| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, i64>(2)?))
+        })?;
         let mut found = Vec::new();
         for row in rows {
             let (cell, key, block) = row?;
@@ -190,7 +196,11 @@ impl Store {
         let newest = "
             SELECT restart.build_key, restart.workload FROM restart JOIN cell ON cell.id = restart.cell JOIN session ON session.id = restart.session
             WHERE cell.definition = ?1 AND session.kind = 'run' AND restart.seconds IS NOT NULL ORDER BY restart.id DESC LIMIT 1";
-        let Some((key, workload)) = self.connection.query_row(newest, [&definition], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))).optional()? else { return Ok(Vec::new()) };
+        let Some((key, workload)) =
+            self.connection.query_row(newest, [&definition], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))).optional()?
+        else {
+            return Ok(Vec::new());
+        };
         let sql = "
             SELECT step.name, step.grp, sample.value, step.doubt, restart.session * ?5 + restart.block FROM sample
             JOIN step ON step.id = sample.step JOIN restart ON restart.id = step.restart JOIN cell ON cell.id = restart.cell JOIN session ON session.id = restart.session

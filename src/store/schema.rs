@@ -105,14 +105,16 @@ impl Store {
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         let name = path.display();
         let mut connection = Connection::open(path).with_context(|| format!("cannot open the database {name}"))?;
-        let wrong = |error: &dyn std::fmt::Display| ConfigurationError::new(format!("{name} cannot be used as the database: {error}; name another file with --db"));
+        let wrong =
+            |error: &dyn std::fmt::Display| ConfigurationError::new(format!("{name} cannot be used as the database: {error}; name another file with --db"));
         connection.busy_timeout(Duration::from_secs(30))?;
         connection.pragma_update(None, "journal_mode", "WAL").map_err(|error| wrong(&error))?;
         connection.pragma_update(None, "foreign_keys", true)?;
         match Migrations::from_slice(MIGRATIONS).to_latest(&mut connection) {
             Ok(()) => Ok(Self { connection }),
             Err(Error::MigrationDefinition(MigrationDefinitionError::DatabaseTooFarAhead)) => {
-                Err(ConfigurationError::new(format!("the database {name} was written by a newer dbisect; update dbisect, or name another file with --db")).into())
+                Err(ConfigurationError::new(format!("the database {name} was written by a newer dbisect; update dbisect, or name another file with --db"))
+                    .into())
             }
             Err(error) => Err(wrong(&error).into()),
         }

@@ -87,7 +87,9 @@ impl Store {
     pub fn note_build(&self, search: SearchId, note: &BuildNote) -> anyhow::Result<()> {
         let sql = "INSERT INTO search_build (search, class, build_key, outcome, seconds, message) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
                    ON CONFLICT DO UPDATE SET build_key = excluded.build_key, outcome = excluded.outcome, message = excluded.message WHERE excluded.outcome = 'failed'";
-        self.connection.execute(sql, params![search, i64::try_from(note.class)?, note.build_key, note.outcome, note.seconds, note.message]).context("cannot record the build")?;
+        self.connection
+            .execute(sql, params![search, i64::try_from(note.class)?, note.build_key, note.outcome, note.seconds, note.message])
+            .context("cannot record the build")?;
         Ok(())
     }
 
@@ -98,7 +100,13 @@ impl Store {
     pub fn builds_of(&self, search: SearchId) -> anyhow::Result<Vec<BuildNote>> {
         let mut statement = self.connection.prepare("SELECT class, build_key, outcome, seconds, message FROM search_build WHERE search = ?1 ORDER BY class")?;
         let rows = statement.query_map([search], |row| {
-            Ok(BuildNote { class: usize::try_from(row.get::<_, i64>(0)?).unwrap_or(0), build_key: row.get(1)?, outcome: row.get(2)?, seconds: row.get(3)?, message: row.get(4)? })
+            Ok(BuildNote {
+                class: usize::try_from(row.get::<_, i64>(0)?).unwrap_or(0),
+                build_key: row.get(1)?,
+                outcome: row.get(2)?,
+                seconds: row.get(3)?,
+                message: row.get(4)?,
+            })
         })?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
@@ -108,7 +116,9 @@ impl Store {
     /// # Errors
     /// When the database cannot be written.
     pub fn note_reading(&self, search: SearchId, restart: RestartId, class: usize) -> anyhow::Result<()> {
-        self.connection.execute("INSERT INTO search_restart (search, restart, class) VALUES (?1, ?2, ?3)", params![search, restart.0, i64::try_from(class)?]).context("cannot record the reading")?;
+        self.connection
+            .execute("INSERT INTO search_restart (search, restart, class) VALUES (?1, ?2, ?3)", params![search, restart.0, i64::try_from(class)?])
+            .context("cannot record the reading")?;
         Ok(())
     }
 
@@ -129,7 +139,9 @@ impl Store {
         for row in rows {
             let (class, restart, session, value, doubt) = row?;
             match (value, doubt) {
-                (Some(value), None) => readings.push(Reading { class: usize::try_from(class)?, sequence: u64::try_from(restart)?, session: u64::try_from(session)?, value }),
+                (Some(value), None) => {
+                    readings.push(Reading { class: usize::try_from(class)?, sequence: u64::try_from(restart)?, session: u64::try_from(session)?, value })
+                }
                 _ => doubtful += 1,
             }
         }

@@ -11,5 +11,5 @@ mod step;
 
 pub use command::{Load, StepPlan, load};
 pub use parse::{ParseError, Report, Second, Totals, parse};
-pub use run::{StepRun, run_step};
+pub use run::{StepFailure, StepRun, run_step};
 pub use step::{Group, STEPS, Step, step, step_names};

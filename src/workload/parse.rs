@@ -1,5 +1,8 @@
 //! What sysbench 1.0.20 printed. Raw output is kept by the caller, so parsing can be redone.
 
+/// Line that sysbench prints when all clients are connected and begin.
+pub(super) const STARTED: &str = "Threads started!";
+
 /// A line of the per-second report.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Second {
@@ -88,12 +91,10 @@ pub fn parse(output: &str) -> Result<Report, ParseError> {
         reconnects: whole(field(last, output, "    reconnects:", "number of reconnects")?, "the number of reconnects")?,
         latency_mean: number(field(last, output, "         avg:", "mean response time")?, "the mean response time")?,
         latency_p95: number(field(last, output, "         95th percentile:", "95th percentile")?, "the 95th percentile")?,
-        latency_p99: percentile(output, 0.99),
+        latency_p99: percentile(&histogram(output)?, 0.99),
         latency_max: number(field(last, output, "         max:", "longest response time")?, "the longest response time")?,
     };
-    if !last.contains("Threads fairness:") {
-        return Err(truncated(output, "end of the final report"));
-    }
+    field(last, output, "    execution time (avg/stddev):", "end of the final report")?;
     Ok(Report { seconds, totals })
 }
 
@@ -143,23 +144,33 @@ fn truncated(output: &str, missing: &'static str) -> ParseError {
     ParseError::Truncated { missing, last }
 }
 
-/// A percentile of the histogram: the upper end of the bucket in which it falls. The buckets are
-/// about 1.5% wide.
-fn percentile(output: &str, share: f64) -> Option<f64> {
-    let histogram = output.rsplit_once("Latency histogram").map(|(_, rest)| rest)?;
-    let buckets: Vec<(f64, f64)> = histogram
-        .lines()
-        .skip(2)
-        .map_while(|line| {
-            let (value, rest) = line.split_once('|')?;
-            Some((value.trim().parse().ok()?, rest.split_whitespace().last()?.parse().ok()?))
-        })
-        .collect();
+/// Buckets of the histogram before the final report: upper end in milliseconds, and count. Empty
+/// when no histogram was asked for.
+fn histogram(output: &str) -> Result<Vec<(f64, f64)>, ParseError> {
+    let Some((_, rest)) = output.rsplit_once("Latency histogram (values are in milliseconds)\n") else { return Ok(Vec::new()) };
+    let mut buckets = Vec::new();
+    for line in rest.lines().skip(1).take_while(|line| !line.trim().is_empty()) {
+        // Another thread prints the last per-second line, maybe between two buckets.
+        if line.starts_with("[ ") {
+            continue;
+        }
+        let malformed = || ParseError::Malformed { line: line.to_owned(), what: "a bucket of the histogram" };
+        let (value, rest) = line.split_once('|').ok_or_else(malformed)?;
+        let value = value.trim().parse().map_err(|_| malformed())?;
+        let count = rest.split_whitespace().last().and_then(|count| count.parse().ok()).ok_or_else(malformed)?;
+        buckets.push((value, count));
+    }
+    Ok(buckets)
+}
+
+/// A percentile of a histogram: the upper end of the bucket in which it falls, as sysbench itself
+/// does it. The buckets are 1 to 2% wide.
+fn percentile(buckets: &[(f64, f64)], share: f64) -> Option<f64> {
     let total: f64 = buckets.iter().map(|(_, count)| count).sum();
     let mut seen = 0.0;
-    buckets.into_iter().find_map(|(value, count)| {
+    buckets.iter().find_map(|(value, count)| {
         seen += count;
-        (seen >= share * total && total > 0.0).then_some(value)
+        (total > 0.0 && seen >= share * total).then_some(*value)
     })
 }
 
@@ -195,6 +206,58 @@ mod tests {
     }
 
     #[test]
+    fn per_second_lines_add_up_to_what_a_checkpoint_counted() {
+        // Checkpoints after 2 and 7 seconds: the second one counted exactly the lines 3 to 7. The line
+        // of second 2 stands in the middle of the first checkpoint's report.
+        let text = data("read-only-two-checkpoints.txt");
+        let report = parse(&text).unwrap();
+        let checkpoint = text.split("[ 7s ] Checkpoint report:").nth(1).unwrap();
+        let counted: f64 = field(checkpoint, &text, "    queries:", "queries").unwrap().split_whitespace().next().unwrap().parse().unwrap();
+        let lines: Vec<_> = report.seconds.iter().filter(|second| (3..=7).contains(&second.second)).collect();
+        let sum: f64 = lines.iter().map(|second| second.qps).sum();
+        assert_eq!(lines.len(), 5);
+        assert!((sum / counted - 1.0).abs() < 0.001, "{sum} of {counted}");
+        assert!(report.seconds.iter().any(|second| second.second == 2), "{:?}", report.seconds);
+    }
+
+    #[test]
+    fn percentiles_agree_with_those_of_sysbench() {
+        for name in ["point-query.txt", "read-write-4-threads.txt", "deadlocks.txt"] {
+            let text = data(name);
+            let totals = parse(&text).unwrap().totals;
+            let p95 = percentile(&histogram(&text).unwrap(), 0.95).unwrap();
+            assert!((p95 - totals.latency_p95).abs() <= 0.005 + 0.0005, "{name}: {p95}, and sysbench says {}", totals.latency_p95);
+        }
+    }
+
+    #[test]
+    fn percentiles_by_hand() {
+        let buckets = [(1.0, 50.0), (2.0, 49.0), (9.0, 1.0)];
+        let at = |share| percentile(&buckets, share);
+        assert_eq!((at(0.5), at(0.51), at(0.99), at(1.0)), (Some(1.0), Some(2.0), Some(2.0), Some(9.0)));
+        assert_eq!(percentile(&[], 0.99), None);
+    }
+
+    #[test]
+    fn a_line_between_buckets_is_skipped_and_a_broken_bucket_is_an_error() {
+        let text = data("point-query.txt");
+        let whole = histogram(&text).unwrap();
+        let (at, _) = text.match_indices(" |*").last().unwrap();
+        let line = text[..at].rfind('\n').unwrap() + 1;
+        let with = |inserted: &str| format!("{}{inserted}\n{}", &text[..line], &text[line..]);
+        let second = "[ 6s ] thds: 1 tps: 9.00 qps: 9.00 (r/w/o: 9.00/0.00/0.00) lat (ms,95%): 0.19 err/s: 0.00 reconn/s: 0.00";
+        assert_eq!(histogram(&with(second)).unwrap(), whole);
+        assert!(matches!(parse(&with("   0.1 | x y")), Err(ParseError::Malformed { what: "a bucket of the histogram", .. })));
+    }
+
+    #[test]
+    fn ignored_errors_are_counted() {
+        let report = parse(&data("deadlocks.txt")).unwrap();
+        assert_eq!((report.totals.errors, report.totals.reconnects), (160, 0));
+        assert!(report.seconds.iter().all(|second| second.errors > 30.0), "{:?}", report.seconds);
+    }
+
+    #[test]
     fn transactions_and_queries_are_told_apart() {
         let report = parse(&data("read-write-4-threads.txt")).unwrap();
         // Four clients, each in the middle of a transaction of 20 queries at both ends.
@@ -207,19 +270,29 @@ mod tests {
         assert!(matches!(&error, ParseError::Fatal(text) if text.contains("sbtest")), "{error}");
         let error = parse(&data("server-killed.txt")).unwrap_err();
         assert!(matches!(&error, ParseError::Truncated { missing: "final report", .. }), "{error}");
+        let error = parse(&data("no-server.txt")).unwrap_err();
+        assert!(matches!(&error, ParseError::Fatal(text) if text.contains("Connection to database failed")), "{error}");
         let error = parse(&data("wrong-driver.txt")).unwrap_err();
         assert!(matches!(&error, ParseError::Fatal(text) if text.contains("nosuch")), "{error}");
     }
 
     #[test]
-    fn every_truncation_is_an_error_and_none_panics() {
-        let whole = data("point-query.txt");
-        let end = whole.find("execution time").unwrap();
-        let fairness = whole.rfind("Threads fairness").unwrap();
-        for cut in (0..whole.len()).step_by(97).filter(|cut| whole.is_char_boundary(*cut)) {
-            let result = parse(&whole[..cut]);
-            assert!(result.is_err() || cut > fairness.min(end), "cut at {cut} of {} was accepted: {result:?}", whole.len());
+    fn every_truncation_is_an_error_that_quotes_the_last_line() {
+        for name in ["point-query.txt", "read-only-two-checkpoints.txt"] {
+            let whole = data(name);
+            // The last line but the figures: cut in them, the output is whole but for a digit.
+            let end = whole.rfind("execution time (avg/stddev):").unwrap();
+            for cut in (0..end).filter(|cut| whole.is_char_boundary(*cut)) {
+                // Cut within a number, a line is still a line; a report of the second checkpoint is one
+                // more report, and must not be taken for the last.
+                assert!(parse(&whole[..cut]).is_err(), "{name}, cut at {cut} of {}", whole.len());
+            }
         }
+        let whole = data("point-query.txt");
+        let cut = whole.rfind("         max:").unwrap();
+        let error = parse(&whole[..cut]).unwrap_err().to_string();
+        assert!(error.contains("no 95th percentile") || error.contains("no longest response time"), "{error}");
+        assert!(error.contains("avg:"), "{error}");
     }
 
     proptest! {

@@ -84,3 +84,40 @@ pub fn step(name: &str) -> Result<&'static Step, ConfigurationError> {
 pub fn step_names() -> Vec<&'static str> {
     STEPS.iter().map(|step| step.name).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn each_step_is_found_by_its_name_and_only_once() {
+        for known in STEPS {
+            assert_eq!(step(known.name).unwrap(), known);
+        }
+        let names: std::collections::BTreeSet<_> = step_names().into_iter().collect();
+        assert_eq!(names.len(), STEPS.len());
+    }
+
+    #[test]
+    fn a_slip_of_the_keyboard_gets_a_hint() {
+        let error = step("point-qury").unwrap_err().to_string();
+        assert!(error.contains("did you mean `point-query`?"), "{error}");
+    }
+
+    #[test]
+    fn groups_are_those_of_the_posts() {
+        let of = |name| step(name).unwrap().group.name();
+        assert_eq!((of("point-query"), of("random-points"), of("range-notcovered-pk")), ("point-1", "point-2", "range-1"));
+        assert_eq!((of("read-only"), of("read-write"), of("insert")), ("range-2", "writes", "writes"));
+    }
+
+    proptest! {
+        #[test]
+        fn an_unknown_name_is_an_error_that_lists_the_known_ones(name in "[a-z-]{0,12}") {
+            prop_assume!(!step_names().contains(&name.as_str()));
+            let error = step(&name).unwrap_err().to_string();
+            prop_assert!(error.contains(&name) && STEPS.iter().all(|step| error.contains(step.name)));
+        }
+    }
+}

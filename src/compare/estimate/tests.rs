@@ -31,7 +31,12 @@ fn simulate(seed: u64, trials: usize, restarts: usize, truth: f64, drift: f64, d
         for step in 0..8 {
             // Noise differs from step to step, as it does in life.
             let noise = 0.02 * (0.4 * normal(&mut random)).exp();
-            let walk: Vec<f64> = (0..restarts).scan(0.0, |at, _| { *at += drift * normal(&mut random); Some(*at) }).collect();
+            let walk: Vec<f64> = (0..restarts)
+                .scan(0.0, |at, _| {
+                    *at += drift * normal(&mut random);
+                    Some(*at)
+                })
+                .collect();
             let mut side = |shift: f64| walk.iter().map(|at| 8.0 + at + shift + noise * deviate(&mut random)).collect::<Vec<_>>();
             let (one, two) = (side(0.0), side(truth));
             all.push(series("a", step, Metric::Qps, &one));
@@ -119,7 +124,11 @@ fn doubtful_samples_are_left_out_and_named() {
 
 #[test]
 fn groups_have_the_statistics_of_the_posts() {
-    let all: Vec<_> = [0.0, 0.1, 0.2, 0.4].iter().enumerate().flat_map(|(step, shift)| [series("a", step, Metric::Qps, &[0.0, 0.0]), series("b", step, Metric::Qps, &[*shift, *shift])]).collect();
+    let all: Vec<_> = [0.0, 0.1, 0.2, 0.4]
+        .iter()
+        .enumerate()
+        .flat_map(|(step, shift)| [series("a", step, Metric::Qps, &[0.0, 0.0]), series("b", step, Metric::Qps, &[*shift, *shift])])
+        .collect();
     let group = &compare("a", &pair(), &all, &Settings::default()).groups[0];
     let wanted = [0.0_f64, 0.1, 0.2, 0.4].map(f64::exp);
     assert!((group.min - wanted[0]).abs() < 1e-12 && (group.max - wanted[3]).abs() < 1e-12);
