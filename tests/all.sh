@@ -19,5 +19,13 @@ target/debug/dbisect doctor --fix
 step "fast tests"
 cargo test --quiet
 step "end to end, on a real Postgres"
-cargo test --test end_to_end -- --ignored --nocapture
+# One after the other: a measurement beside another test would be worth nothing.
+cargo test --test end_to_end -- --ignored --nocapture --test-threads=1
+step "servers that start, stop, hang, crash and are killed"
+# The tests' servers run under another account, which may not be able to reach the checkout.
+prefix=$(mktemp -d /var/tmp/dbisect-test-XXXXXX)
+trap 'rm -rf "$prefix"' EXIT
+chmod 755 "$prefix"
+cp -a "$(find target/tmp/end-to-end/cache/v1/builds -mindepth 3 -maxdepth 3 -name install | head -n 1)/." "$prefix"
+DBISECT_TEST_PG_PREFIX=$prefix cargo test --test real_server -- --ignored --test-threads=1
 step "all passed"

@@ -59,7 +59,8 @@ const FILES: [&str; 24] = [
     "src/backend/utils/adt/uuid.c",
 ];
 
-/// CPU work on the path of every point query: some 20% of what one costs.
+/// CPU work on the path of every point query: 20 to 40% of what one costs, so that a machine whose
+/// readings scatter by 10% finds it within minutes.
 const SLOW_FROM: &str = "\tif (portal_name[0] == '\\0')";
 const SLOW_FILE: &str = "src/backend/tcop/postgres.c";
 
@@ -104,7 +105,7 @@ fn plant(repository: &Repository, branch: &str, base: &str, slow: bool) -> Optio
             19 if slow => {
                 // Declarations come first in Postgres' C, so the work stands in a block of its own.
                 let work = format!(
-                    "\t{{\n\t\tvolatile int\tdbisect_work;\n\n\t\tfor (dbisect_work = 0; dbisect_work < 9000; dbisect_work++)\n\t\t\t;\n\t}}\n{SLOW_FROM}"
+                    "\t{{\n\t\tvolatile int\tdbisect_work;\n\n\t\tfor (dbisect_work = 0; dbisect_work < 5000; dbisect_work++)\n\t\t\t;\n\t}}\n{SLOW_FROM}"
                 );
                 let path = repository.dir.join(SLOW_FILE);
                 let text = std::fs::read_to_string(&path).unwrap();
@@ -156,13 +157,12 @@ fn search_matrix(bench: &Bench, repository: &Repository) -> String {
 
 #[test]
 #[ignore = "builds Postgres and needs sysbench; run by tests/all.sh"]
-fn the_whole_way() {
+fn searches_name_the_planted_commit_and_nobody_else() {
     let bench = Bench::new("end-to-end");
-    builds_are_measured_compared_and_never_made_twice(&bench);
     let planted = planted(&bench);
     let matrix = search_matrix(&bench, &planted.repository);
     let ends = |bad: &'static str| ["--good", planted.good.as_str(), "--bad", bad];
-    let options = ["--metric", "cpupq", "--step", "point-query", "--floor", "5", "--json"];
+    let options = ["--metric", "cpupq", "--step", "point-query", "--floor", "10", "--json"];
     let arguments = |bad: &'static str| [&["bisect", matrix.as_str()][..], &ends(bad)[..], &options[..]].concat();
 
     a_killed_search_resumes_and_builds_nothing_twice(&bench, &planted, &arguments("slow"));
@@ -177,7 +177,10 @@ fn the_whole_way() {
     assert_eq!((answer["outcome"].as_str(), answer["culprit"].is_null()), (Some("no_change"), true), "{answer:#}");
 }
 
-fn builds_are_measured_compared_and_never_made_twice(bench: &Bench) {
+#[test]
+#[ignore = "builds Postgres and needs sysbench; run by tests/all.sh"]
+fn builds_are_measured_compared_and_never_made_twice() {
+    let bench = Bench::new("end-to-end");
     let matrix = bench.write("study.toml", STUDY).display().to_string();
     let before = bench.run("study.db", &["expand", &matrix, "--json"]).json();
     assert!(before["cells"][0]["build_key"].is_null() && before["cells"][0]["cached"] == false, "{before:#}");

@@ -165,7 +165,7 @@ fn queries_and_cpu_agree_with_independent_readings() {
     // sysbench prints the line of the very last second or not, as its threads happen to be woken.
     let printed = parse(&run.output).unwrap().seconds.iter().any(|second| second.second == 14);
     let missing = if printed { 0.0 } else { run.metrics[&Metric::Qps] };
-    assert!(((lines + missing) / counted - 1.0).abs() < if printed { 0.002 } else { 0.05 }, "{lines} queries by lines, {counted} by the last report");
+    assert!(((lines + missing) / counted - 1.0).abs() < if printed { 0.01 } else { 0.05 }, "{lines} queries by lines, {counted} by the last report");
     server.stop().unwrap();
 }
 

@@ -15,7 +15,7 @@ mapfile -t commits < <(git rev-list --first-parent --reverse "$good..$bad")
 middle=$(( ${#commits[@]} * 3 / 5 ))
 git checkout --quiet --detach "${commits[middle - 1]}"
 file=src/backend/tcop/postgres.c
-perl -0pi -e 's/(exec_execute_message\(const char \*portal_name, long max_rows\)\n\{.*?)(\tdest = whereToSendOutput;)/$1\t{\n\t\tvolatile int\twork;\n\n\t\tfor (work = 0; work < 9000; work++)\n\t\t\t;\n\t}\n$2/s' "$file"
+perl -0pi -e 's/(exec_execute_message\(const char \*portal_name, long max_rows\)\n\{.*?)(\tdest = whereToSendOutput;)/$1\t{\n\t\tvolatile int\twork;\n\n\t\tfor (work = 0; work < 3000; work++)\n\t\t\t;\n\t}\n$2/s' "$file"
 git diff --quiet && { echo "the change did not apply" >&2; exit 1; }
 git commit --quiet --all --message "Check portals more thoroughly"
 culprit=$(git rev-parse HEAD)
