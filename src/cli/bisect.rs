@@ -137,7 +137,8 @@ fn configuration(matrix: &Matrix, globs: &[String]) -> anyhow::Result<Cell> {
 /// The neighbouring pair of measured revisions with the strongest regression.
 fn recorded_window(store: &Store, matrix: &Matrix, cell: &Cell, metric: Metric, step: &str) -> anyhow::Result<(String, String)> {
     let same = |other: &&Cell| other.dbms == cell.dbms && other.source == cell.source && other.axes == cell.axes;
-    let measured: Vec<Cell> = matrix.cells()?.iter().filter(same).filter(|cell| store.cells().is_ok_and(|all| all.contains(cell))).cloned().collect();
+    let recorded = store.cells()?;
+    let measured: Vec<Cell> = matrix.cells()?.iter().filter(same).filter(|cell| recorded.contains(cell)).cloned().collect();
     let mut series = Vec::new();
     for cell in &measured {
         series.extend(store.series(cell, &[metric])?.into_iter().filter(|series| series.step == step));
