@@ -61,7 +61,9 @@ pub struct Built {
 pub fn run(recipe: &Recipe, workspace: &Workspace, around: &Surroundings, tell: &(dyn Fn(Progress) + Sync)) -> Result<Built, BuildFailure> {
     let started = Instant::now();
     let build = workspace.work.join("build");
-    std::fs::create_dir_all(&build).map_err(|error| BuildFailure::of_io("prepare", &format!("cannot make {}", build.display()), &error))?;
+    for dir in [&build, &temporary(workspace)] {
+        std::fs::create_dir_all(dir).map_err(|error| BuildFailure::of_io("prepare", &format!("cannot make {}", dir.display()), &error))?;
+    }
     let expected = count(&recipe.compiled.iter().map(|dir| workspace.work.join("src").join(dir)).collect::<Vec<_>>(), "c");
     let path = search_path(recipe, around);
     for step in &recipe.steps {
@@ -107,6 +109,10 @@ fn run_step(recipe: &Recipe, step: &Step, workspace: &Workspace, around: &Surrou
     })
 }
 
+fn temporary(workspace: &Workspace) -> PathBuf {
+    workspace.work.join("tmp")
+}
+
 fn fill(arg: &str, workspace: &Workspace) -> String {
     let src = workspace.work.join("src");
     [("{src}", src.as_path()), ("{work}", &workspace.work), ("{stage}", &workspace.stage)]
@@ -118,7 +124,8 @@ fn environment(recipe: &Recipe, workspace: &Workspace, around: &Surroundings, pa
     let mut env = recipe.env.clone();
     env.insert("PATH".to_owned(), path.to_owned());
     env.insert("HOME".to_owned(), workspace.work.to_string_lossy().into_owned());
-    env.insert("TMPDIR".to_owned(), std::env::temp_dir().to_string_lossy().into_owned());
+    // A compiler that is killed leaves its files behind; here they go with the workspace.
+    env.insert("TMPDIR".to_owned(), temporary(workspace).to_string_lossy().into_owned());
     if let Some(dir) = &around.object_cache {
         env.insert("CCACHE_DIR".to_owned(), dir.to_string_lossy().into_owned());
         env.insert("CCACHE_COMPILERCHECK".to_owned(), "content".to_owned());

@@ -49,6 +49,13 @@ pub struct BuildCard {
     pub key: String,
 }
 
+impl BuildCard {
+    /// As much of the key as people compare by eye.
+    fn short_key(&self) -> &str {
+        self.key.get(..12).unwrap_or(&self.key)
+    }
+}
+
 struct Section {
     heading: String,
     metric: Metric,
@@ -61,7 +68,6 @@ struct RowView {
     row: Row,
     interval: String,
     class: &'static str,
-    mark: &'static str,
 }
 
 #[derive(Template)]
@@ -97,14 +103,14 @@ fn sections(comparison: &Comparison) -> Vec<Section> {
             sections.push(Section { heading, metric: row.metric, worse_when, rows: Vec::new(), groups });
             sections.len() - 1
         });
-        let (class, mark) = match row.verdict {
-            Verdict::Regression => ("worse", "▼"),
-            Verdict::Improvement => ("better", "▲"),
-            Verdict::Same => ("same", "="),
-            Verdict::Undecided => ("open", "?"),
+        let class = match row.verdict {
+            Verdict::Regression => "worse",
+            Verdict::Improvement => "better",
+            Verdict::Same => "same",
+            Verdict::Undecided => "open",
         };
         let interval = row.ci95.map_or_else(|| "–".to_owned(), |[low, high]| format!("{low:.3} – {high:.3}"));
-        sections[index].rows.push(RowView { row: row.clone(), interval, class, mark });
+        sections[index].rows.push(RowView { row: row.clone(), interval, class });
     }
     sections
 }

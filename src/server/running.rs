@@ -1,7 +1,7 @@
 //! A server that runs.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -224,9 +224,10 @@ pub(super) fn socket_dir(account: Option<&Account>) -> anyhow::Result<tempfile::
     let base = std::env::temp_dir();
     let fits = base.as_os_str().len() <= TEMP_DIR_LENGTH && (account.is_none() || Account::can_reach(&base));
     let base = if fits { base } else { PathBuf::from("/tmp") };
+    remove_abandoned(&base);
     let private = std::fs::Permissions::from_mode(0o700);
     let dir = tempfile::Builder::new()
-        .prefix("dbisect-")
+        .prefix(&format!("{SOCKET_DIR}{}-", std::process::id()))
         .permissions(private)
         .tempdir_in(&base)
         .with_context(|| format!("cannot make a directory for the server's socket in {}", base.display()))?;
@@ -236,9 +237,45 @@ pub(super) fn socket_dir(account: Option<&Account>) -> anyhow::Result<tempfile::
     Ok(dir)
 }
 
+/// Beginning of the name of a socket's directory; the id of the process that made it follows.
+const SOCKET_DIR: &str = "dbisect-";
+
+/// Removes the socket directories of dbisect processes that were killed: the process is gone and
+/// nobody answers on a socket within, so that one in another container, whose ids mean nothing
+/// here, is left alone.
+fn remove_abandoned(base: &Path) {
+    for entry in std::fs::read_dir(base).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let maker = name.to_str().and_then(|name| name.strip_prefix(SOCKET_DIR)?.split_once('-')?.0.parse::<u32>().ok());
+        let Some(maker) = maker.filter(|maker| !Path::new("/proc").join(maker.to_string()).exists()) else { continue };
+        let answers = |file: std::fs::DirEntry| std::os::unix::net::UnixStream::connect(file.path()).is_ok();
+        let alive = std::fs::read_dir(entry.path()).map_or(true, |files| files.flatten().any(answers));
+        if !alive && let Err(error) = std::fs::remove_dir_all(entry.path()) {
+            tracing::debug!("{} of process {maker}, which is gone, stays: {error}", entry.path().display());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_directories_of_dead_processes_are_removed() {
+        let base = tempfile::tempdir().unwrap();
+        let make = |name: &str| {
+            let dir = base.path().join(name);
+            std::fs::create_dir(&dir).unwrap();
+            dir
+        };
+        // Ids above the kernel's greatest are nobody's.
+        let [dead, answering] = ["dbisect-999999998-a", "dbisect-999999999-b"].map(make);
+        let [own, other] = [format!("dbisect-{}-c", std::process::id()), "dbisect-notes".to_owned()].map(|name| make(&name));
+        std::fs::write(dead.join(".s.PGSQL.5432.lock"), "1").unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(answering.join("s")).unwrap();
+        remove_abandoned(base.path());
+        assert_eq!([&dead, &answering, &own, &other].map(|dir| dir.exists()), [false, true, true, true]);
+    }
 
     #[test]
     fn a_socket_directory_is_private_and_short() {
