@@ -82,9 +82,10 @@ impl BuildFailure {
             // The kernel's out-of-memory killer uses SIGKILL, and so does nobody else here.
             Outcome::Signal(9) => FailureClass::OutOfMemory,
             Outcome::Output(error) if error.kind() == std::io::ErrorKind::StorageFull => FailureClass::DiskFull,
-            Outcome::Exit(_) | Outcome::Signal(_) | Outcome::Output(_) => class_of_log(log),
+            Outcome::Exit(_) | Outcome::Signal(_) | Outcome::Output(_) => class_of_log(step, log),
         };
-        Self { class, step: step.to_owned(), message: error.to_string(), log: error.log.clone() }
+        let advice = if class == FailureClass::ToolchainLacks { "; `dbisect doctor MATRIX --fix` installs what is known to be needed" } else { "" };
+        Self { class, step: step.to_owned(), message: format!("{error}{advice}"), log: error.log.clone() }
     }
 
     /// Classes a failed file operation.
@@ -95,6 +96,9 @@ impl BuildFailure {
         Self { class, step: step.to_owned(), message: format!("{what}: {error}"), log: None }
     }
 }
+
+/// Name of the step of a recipe that looks at the machine and compiles nothing.
+pub const CONFIGURE: &str = "configure";
 
 /// Sentences of compilers, make, configure and libc that tell the machine's failures from the
 /// source's. What is not listed is taken as the source's own.
@@ -113,11 +117,6 @@ const SIGNS: [(FailureClass, &[&str]); 3] = [
     (
         FailureClass::ToolchainLacks,
         &[
-            "configure: error: no acceptable C compiler",
-            "configure: error: C compiler cannot create executables",
-            "library not found",
-            "header not found",
-            "header file <",
             "bison: not found",
             "flex: not found",
             "command not found",
@@ -130,7 +129,15 @@ const SIGNS: [(FailureClass, &[&str]); 3] = [
     ),
 ];
 
-fn class_of_log(log: &str) -> FailureClass {
+/// How autoconf and cmake say that they refuse this machine. A configure script that is itself
+/// broken says something else (the shell's "syntax error").
+const REFUSALS: [&str; 2] = ["configure: error:", "CMake Error"];
+
+fn class_of_log(step: &str, log: &str) -> FailureClass {
+    if step == CONFIGURE && REFUSALS.iter().any(|refusal| log.contains(refusal)) {
+        let full = SIGNS[0].1.iter().any(|sign| log.contains(sign));
+        return if full { FailureClass::DiskFull } else { FailureClass::ToolchainLacks };
+    }
     SIGNS.iter().find(|(_, signs)| signs.iter().any(|sign| log.contains(sign))).map_or(FailureClass::DoesNotCompile, |(class, _)| *class)
 }
 
@@ -140,11 +147,15 @@ mod tests {
 
     #[test]
     fn only_what_the_source_did_is_a_fact_about_the_source() {
-        let class = |log: &str| class_of_log(log);
+        let class = |log: &str| class_of_log("compile", log);
         assert_eq!(class("nodeSeqscan.c:55:1: error: expected ';' before 'int'"), FailureClass::DoesNotCompile);
         assert_eq!(class("fatal error: error writing to /tmp/x.s: No space left on device"), FailureClass::DiskFull);
         assert_eq!(class("gcc: fatal error: Killed signal terminated program cc1"), FailureClass::OutOfMemory);
-        assert_eq!(class("configure: error: zlib library not found"), FailureClass::ToolchainLacks);
+        // Seen in a bare Debian.
+        let refused = "checking for liblz4... no\nconfigure: error: in `/b':\nconfigure: error: The pkg-config script could not be found or is too old.";
+        assert_eq!(class_of_log(CONFIGURE, refused), FailureClass::ToolchainLacks);
+        assert_eq!(class_of_log(CONFIGURE, "configure: error: cannot run\ncat: write error: No space left on device"), FailureClass::DiskFull);
+        assert_eq!(class_of_log(CONFIGURE, "configure: line 7: syntax error near unexpected token `fi'"), FailureClass::DoesNotCompile);
         assert!(FailureClass::DoesNotCompile.is_final());
         for class in [
             FailureClass::FlagsNotHonoured,

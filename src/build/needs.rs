@@ -5,6 +5,8 @@ use std::path::Path;
 use crate::matrix::{Cell, Dbms, SourceSpec};
 use crate::process::Program;
 
+use super::postgres;
+
 /// One thing that must be there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
@@ -39,7 +41,7 @@ pub fn needs(cells: &[Cell]) -> Vec<Need> {
         let compiler = cell.axis("compiler");
         add(Need::Program(compiler.to_owned()));
         if cell.dbms == Dbms::Postgres {
-            for program in ["make", "bison", "flex", "perl"] {
+            for program in postgres::PROGRAMS {
                 add(Need::Program(program.to_owned()));
             }
             for header in ["stdio.h", "zlib.h", "lz4.h"] {

@@ -40,6 +40,7 @@ const TABLE: &[(&str, [&str; 3])] = &[
     ("ld.lld", ["lld", "lld", "lld"]),
     ("llvm-ar", ["llvm", "llvm", "llvm"]),
     ("apt-get", ["apt", "apt", "apt"]),
+    ("pkg-config", ["pkg-config", "pkgconf-pkg-config", "pkgconf"]),
 ];
 
 /// The package of a distribution that has what is needed.

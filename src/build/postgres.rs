@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::matrix::{Cell, ConfigurationError};
 
+use super::failure::CONFIGURE;
 use super::proof::{Lto, Proof};
 use super::recipe::{NEUTRAL_PREFIX, Place, Recipe, Step, Tools};
 
@@ -30,6 +31,11 @@ const LEFT_OUT: [&str; 4] = ["doc/", "contrib/", "src/test/", ".github/"];
 /// The one part of ecpg that configure reads: templates of generated headers.
 const ECPG_TEMPLATES: &str = "src/interfaces/ecpg/include/";
 
+/// Programs that its configure and make call, besides the compiler's. configure asks pkg-config for
+/// lz4 and refuses without it, from 14 on; it is asked for always, so that doctor need not know the
+/// version of a commit.
+pub const PROGRAMS: [&str; 5] = ["make", "bison", "flex", "perl", "pkg-config"];
+
 /// Whether a file can matter to the server's build.
 pub fn keeps(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
@@ -46,7 +52,7 @@ pub fn recipe(cell: &Cell, version: &str) -> Result<Recipe, ConfigurationError> 
         .ok_or_else(|| ConfigurationError::new(format!("the tree of {} says that it is Postgres `{version}`, and 10 or later is wanted", cell.name)))?;
     let compiler = Compiler::of(cell.axis("compiler"));
     let flags = Flags::of(cell, &compiler);
-    let mut steps = vec![Step { name: "configure".to_owned(), argv: configure(cell, major, &compiler, &flags), place: Place::Build }];
+    let mut steps = vec![Step { name: CONFIGURE.to_owned(), argv: configure(cell, major, &compiler, &flags), place: Place::Build }];
     if major >= 11 {
         // The target exists since 11; without it a parallel make below src/backend compiles files
         // before the headers they include have been generated.
@@ -194,7 +200,7 @@ fn configure(cell: &Cell, major: u32, compiler: &Compiler, flags: &Flags) -> Vec
 }
 
 fn tools(major: u32, compiler: &Compiler, flags: &Flags) -> Tools {
-    let mut programs = ["make", "bison", "flex", "perl"].map(str::to_owned).to_vec();
+    let mut programs = PROGRAMS.map(str::to_owned).to_vec();
     programs.push(if flags.lto == Lto::Off { "ar".to_owned() } else { compiler.archiver() });
     if compiler.clang && flags.lto != Lto::Off {
         programs.push("ld.lld".to_owned());

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::bisect::{
     Answer, Candidate, Cost, Evidence, Expect, Measured, Named, Next, Outcome, Question, Range, SearchReport, Suspect, Tested, next, posterior,
 };
-use crate::build::keeps;
+use crate::build::{FailureClass, keeps};
 use crate::cache::Entry;
 use crate::matrix::{Cell, ConfigurationError, Matrix, Revision, Workload};
 use crate::measure::{Metric, fingerprint};
@@ -369,7 +369,7 @@ impl Search<'_> {
         Ok(cached)
     }
 
-    /// True when the class has a build. Failures that are no fact about the commit are errors.
+    /// True when the class has a build. Failures of the machine are errors.
     fn build(&self, class: usize, entries: &mut BTreeMap<usize, Entry>, limits: Limits, store: &Store, observer: &dyn Observer) -> anyhow::Result<bool> {
         if entries.contains_key(&class) {
             return Ok(true);
@@ -377,8 +377,10 @@ impl Search<'_> {
         let cell = self.cell_of(class)?;
         let reports = self.workshop.build(std::slice::from_ref(&cell), limits, observer)?;
         let report = reports.into_iter().next().context("a build without a report")?;
-        let final_failure = report.class.is_some_and(crate::build::FailureClass::is_final);
-        if matches!(report.outcome, Made::Failed | Made::KnownFailure) && !final_failure {
+        // What configure refuses at one commit and accepted at another is that commit's need: it is
+        // not remembered as a fact, but the search can go round it.
+        let unbuildable = report.class.is_some_and(|class| class.is_final() || (class == FailureClass::ToolchainLacks && !entries.is_empty()));
+        if matches!(report.outcome, Made::Failed | Made::KnownFailure) && !unbuildable {
             bail!(
                 "{} could not be built, and that is no fact about the commit: {}; `dbisect bisect resume {}` goes on",
                 report.cell,
