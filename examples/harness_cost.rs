@@ -31,10 +31,10 @@ fn main() -> anyhow::Result<()> {
     }
     let area = Area { dir: dir.path().to_owned(), account: account.clone() };
     let install = Installation { dbms: Dbms::Postgres, prefix };
-    let config = ServerConfig::read(Path::new("matrices/configs"), Dbms::Postgres, "cx9a2a_small")?;
+    let config = ServerConfig::read(Path::new("matrices/configs"), Dbms::Postgres, "cx9a2a_small", None)?;
     let data = dir.path().join("data");
     initialise(&install, &config, &data, &area)?;
-    let mut server = start(&install, &data, &area)?;
+    let mut server = start(&install, &config, &data, &area)?;
     load(&mut server, &Load { tables: 1, rows: 100_000, seed: 1 }, &area, &dir.path().join("load.log"))?;
 
     let mut series = ["bare", "dbisect"].map(|cell| Series {

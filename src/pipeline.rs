@@ -16,14 +16,15 @@ use std::sync::Mutex;
 
 use anyhow::Context;
 
-use crate::build::{Recipe, Toolchain, Tools, keeps, recipe};
-use crate::cache::{BuildInputs, BuildKey, Cache, FORMAT};
-use crate::matrix::{AxisKind, Cell, Dbms};
-use crate::source::{Environment, SourceTree, Sources, postgres_version};
+use crate::build::{Recipe, Toolchain, Tools, identify, keeps, recipe};
+use crate::cache::{BuildInputs, BuildKey, Cache, Entry, FORMAT, Manifest, Story};
+use crate::matrix::{AxisKind, Cell, ConfigurationError, SourceSpec};
+use crate::server::ServerConfig;
+use crate::source::{Environment, SourceTree, Sources};
 
 pub use builds::{BuildReport, Limits, Made};
 pub use places::Places;
-pub use search::{SearchOptions, replay, resume_search, show_search, start_search};
+pub use search::{SearchOptions, matrix_of_search, replay, resume_search, show_search, start_search};
 pub use study::{Study, StudyReport, estimate, run_study};
 
 /// Told what happens; the command line shows it as progress bars, tests ignore it.
@@ -51,6 +52,8 @@ pub struct Planned {
     pub inputs: BuildInputs,
     /// Its key.
     pub key: BuildKey,
+    /// The build itself, where somebody else made it and it stays outside of the cache.
+    ready_made: Option<Entry>,
 }
 
 /// The cache, the sources, and where servers run: what every command works with.
@@ -85,7 +88,10 @@ impl Workshop {
     /// # Errors
     /// When the source is known not to exist, or the toolchain lacks something.
     pub fn plan_offline(&self, cell: &Cell) -> anyhow::Result<Option<Planned>> {
-        self.sources.locate(cell)?.map(|tree| self.plan_tree(cell, tree)).transpose()
+        match &cell.source {
+            SourceSpec::Installed { prefix } => plan_installed(cell, prefix).map(Some),
+            _ => self.sources.locate(cell)?.map(|tree| self.plan_tree(cell, tree)).transpose(),
+        }
     }
 
     /// Plans a cell, its source fetched where it is missing.
@@ -93,23 +99,30 @@ impl Workshop {
     /// # Errors
     /// As [`Self::plan_offline`], and when the source cannot be fetched.
     pub fn plan(&self, cell: &Cell, observer: &dyn Observer) -> anyhow::Result<Planned> {
-        let tree = self.sources.obtain(cell, &|sentence| observer.say(sentence))?;
-        self.plan_tree(cell, tree)
+        match &cell.source {
+            SourceSpec::Installed { prefix } => plan_installed(cell, prefix),
+            _ => self.plan_tree(cell, self.sources.obtain(cell, &|sentence| observer.say(sentence))?),
+        }
     }
 
-    fn plan_tree(&self, cell: &Cell, mut tree: SourceTree) -> anyhow::Result<Planned> {
-        let version = match cell.dbms {
-            Dbms::Postgres => postgres_version(&tree)?,
-            // The recipe refuses these, in a sentence of its own.
-            Dbms::Mysql | Dbms::Myrocks | Dbms::Mariadb => String::new(),
-        };
-        let recipe = recipe(cell, &version)?;
-        tree.version = Some(version);
+    /// The build of a planned cell if nothing has to be done for it.
+    ///
+    /// # Errors
+    /// When the cache cannot be read.
+    pub fn ready(&self, planned: &Planned) -> anyhow::Result<Option<Entry>> {
+        match &planned.ready_made {
+            Some(entry) => Ok(Some(entry.clone())),
+            None => self.cache.peek(&planned.key),
+        }
+    }
+
+    fn plan_tree(&self, cell: &Cell, tree: SourceTree) -> anyhow::Result<Planned> {
+        let version = tree.version.clone().with_context(|| format!("the version of {} is not known", tree.described))?;
+        let recipe = recipe(cell, &version, &|path| tree.read(path))?;
         let inputs = BuildInputs {
             format: FORMAT,
             dbms: cell.dbms,
             source: tree.digest(&|path| keeps(cell.dbms, path))?,
-            submodules: tree.submodules.clone(),
             patches: tree.patches.clone(),
             axes: cell.axes_of(AxisKind::Build).map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             toolchain: self.toolchain(&recipe.tools)?,
@@ -117,7 +130,15 @@ impl Workshop {
             architecture: std::env::consts::ARCH.to_owned(),
         };
         let key = inputs.key();
-        Ok(Planned { cell: cell.clone(), tree, recipe, inputs, key })
+        Ok(Planned { cell: cell.clone(), tree, recipe, inputs, key, ready_made: None })
+    }
+
+    /// Checks that every cell's server configuration can be read, before anything is built for it.
+    ///
+    /// # Errors
+    /// [`ConfigurationError`] that lists what there is.
+    fn check_configs(&self, cells: &[Cell]) -> Result<(), ConfigurationError> {
+        cells.iter().try_for_each(|cell| ServerConfig::read(&self.configs, cell.dbms, cell.axis("config"), cell.storage_engine()).map(drop))
     }
 
     /// Identity of a toolchain; each is looked at once per command.
@@ -130,6 +151,54 @@ impl Workshop {
         known.insert(tools.clone(), toolchain.clone());
         Ok(toolchain)
     }
+}
+
+/// A server that is installed already: its identity takes the place of a source, and there is
+/// nothing to do.
+fn plan_installed(cell: &Cell, prefix: &Path) -> anyhow::Result<Planned> {
+    let found = identify(cell.dbms, prefix)?;
+    let wanted = cell.revision.text();
+    let says_so = |word: &str| word.strip_prefix(wanted).is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()));
+    if !found.said.split_whitespace().any(says_so) {
+        return Err(ConfigurationError::new(format!(
+            "the cell {} wants version {wanted}, but the server in {} says that it is `{}`",
+            cell.name,
+            prefix.display(),
+            found.said
+        ))
+        .into());
+    }
+    let tree = SourceTree {
+        store: prefix.to_owned(),
+        tree: found.digest.clone(),
+        commit: None,
+        version: Some(wanted.to_owned()),
+        described: format!("{} ({})", prefix.display(), found.said),
+        patches: Vec::new(),
+        submodules: BTreeMap::new(),
+    };
+    let recipe = Recipe::nothing_to_do();
+    let inputs = BuildInputs {
+        format: FORMAT,
+        dbms: cell.dbms,
+        source: found.digest,
+        patches: Vec::new(),
+        axes: BTreeMap::from([("build".to_owned(), cell.axis("build").to_owned())]),
+        toolchain: Toolchain { compiler: String::new(), parts: BTreeMap::new() },
+        recipe: recipe.clone(),
+        architecture: std::env::consts::ARCH.to_owned(),
+    };
+    let key = inputs.key();
+    let story = Story {
+        cell: cell.name.clone(),
+        source: tree.described.clone(),
+        version: tree.version.clone(),
+        compiler: found.compiled_by.first().cloned().unwrap_or_default(),
+        compiled_by: found.compiled_by,
+        ..Story::default()
+    };
+    let entry = Entry { key: key.clone(), install: prefix.to_owned(), manifest: Manifest::of_foreign(&key, story, found.bytes), foreign: true };
+    Ok(Planned { cell: cell.clone(), tree, recipe, inputs, key, ready_made: Some(entry) })
 }
 
 /// The time now, RFC 3339 in UTC, to the second.

@@ -31,7 +31,7 @@ impl Bench {
         let prefix =
             std::env::var_os("DBISECT_TEST_PG_PREFIX").expect("DBISECT_TEST_PG_PREFIX must name a Postgres installation, such as /usr/lib/postgresql/15");
         let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("matrices/configs");
-        let mut config = ServerConfig::read(&configs, Dbms::Postgres, "cx9a2a_small").unwrap();
+        let mut config = ServerConfig::read(&configs, Dbms::Postgres, "cx9a2a_small", None).unwrap();
         // Tests of several servers at once share one small machine.
         config.text.push_str("\nshared_buffers = 64MB\n");
         let dir = tempfile::tempdir().unwrap();
@@ -48,7 +48,7 @@ impl Bench {
     }
 
     fn start(&self) -> anyhow::Result<RunningServer> {
-        server::start(&self.install, &self.data, &self.area)
+        server::start(&self.install, &self.config, &self.data, &self.area)
     }
 
     /// A server with one loaded table.
@@ -268,8 +268,8 @@ fn restored_data_with_a_foreign_lock_starts_and_a_second_server_does_not() {
     // As left by a server that was killed, whose id now belongs to somebody else: this process.
     let lock = format!("{}\n{}\n0\n5432\n/tmp\n\n0 0\nready\n", std::process::id(), copy.display());
     std::fs::write(copy.join("postmaster.pid"), lock).unwrap();
-    let server = server::start(&bench.install, &copy, &bench.area).unwrap();
-    let error = server::start(&bench.install, &copy, &bench.area).unwrap_err().to_string();
+    let server = server::start(&bench.install, &bench.config, &copy, &bench.area).unwrap();
+    let error = server::start(&bench.install, &bench.config, &copy, &bench.area).unwrap_err().to_string();
     assert!(error.contains("already runs") && error.contains(&server.pid().to_string()), "{error}");
     assert!(server.is_running());
     server.stop().unwrap();

@@ -17,6 +17,7 @@ impl Bench {
         let bench = Self { dir: tempfile::tempdir().unwrap() };
         std::fs::create_dir(bench.repository()).unwrap();
         bench.git(&["init", "--quiet", "--initial-branch", "main"]);
+        bench.write("configure", "#!/bin/sh\nPACKAGE_VERSION='17devel'\n");
         bench
     }
 
@@ -263,4 +264,95 @@ fn patches_apply_where_their_range_covers_or_name_the_hunk() {
     assert!(error.contains("the patch broken") && error.contains("hunk 2 of 2 does not apply: src/a.c: @@ -8,3 +8,3 @@"), "{error}");
     bench.refuses(&with(&["headless"]), "has no line `Why: ...`");
     bench.refuses(&with(&["absent"]), "there are: broken, fits, headless, later");
+}
+
+/// A superproject laid out as FB MySQL is, and a `RocksDB` of two versions beside it.
+fn superproject(bench: &Bench) -> (PathBuf, [String; 2], String) {
+    let rocksdb = bench.dir.path().join("rocksdb");
+    std::fs::create_dir_all(rocksdb.join("include/rocksdb")).unwrap();
+    let git = |dir: &Path, arguments: &[&str]| {
+        let output = Command::new("git").arg("-C").arg(dir).args(["-c", "user.name=T", "-c", "user.email=t@example.org"]).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{arguments:?} {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    };
+    git(&rocksdb, &["init", "--quiet", "--initial-branch", "main"]);
+    let commits = [("8", "7", "0"), ("9", "3", "1")].map(|(major, minor, patch)| {
+        let text = format!("#define ROCKSDB_MAJOR {major}\n#define ROCKSDB_MINOR {minor}\n#define ROCKSDB_PATCH {patch}\n");
+        std::fs::write(rocksdb.join("include/rocksdb/version.h"), text).unwrap();
+        git(&rocksdb, &["add", "--all"]);
+        git(&rocksdb, &["commit", "--quiet", "--message", "version"]);
+        git(&rocksdb, &["rev-parse", "HEAD"])
+    });
+    git(&rocksdb, &["tag", "v9.3.1"]);
+    bench.write("MYSQL_VERSION", "MYSQL_VERSION_MAJOR=8\nMYSQL_VERSION_MINOR=0\nMYSQL_VERSION_PATCH=32\n");
+    bench.write(".gitmodules", "[submodule \"rocksdb\"]\n\tpath = rocksdb\n\turl = git@github.com:facebook/rocksdb.git\n");
+    bench.git(&["add", "--all"]);
+    bench.git(&["update-index", "--add", "--cacheinfo", &format!("160000,{},rocksdb", commits[0])]);
+    bench.git(&["commit", "--quiet", "--message", "FB MySQL"]);
+    (rocksdb, commits, bench.git(&["rev-parse", "HEAD"]))
+}
+
+fn myrocks(bench: &Bench, commit: &str, release: &str, rocksdb: &str) -> Cell {
+    let text = format!(
+        "[[target]]\ndbms = \"myrocks\"\nrevisions = [\"{commit}\"]\nrelease = \"{release}\"\nsource = {{ kind = \"git\", remote = \"{}\" }}\n[build]\nrocksdb = \"{rocksdb}\"\n",
+        bench.repository().display()
+    );
+    Matrix::parse(&text, Path::new("t.toml"), &[]).unwrap().cells().unwrap().remove(0)
+}
+
+#[test]
+fn the_pinned_rocksdb_is_part_of_the_tree_and_can_be_replaced() {
+    let bench = Bench::new();
+    let (rocksdb, [old, new], commit) = superproject(&bench);
+    let environment = Environment(BTreeMap::from([("DBISECT_MIRROR_ROCKSDB".to_owned(), rocksdb.display().to_string())]));
+    let sources = Sources::new(&bench.dir.path().join("cache"), &bench.dir.path().join("patches"), environment);
+    let obtain = |release: &str, wanted: &str| sources.obtain(&myrocks(&bench, &commit[..8], release, wanted), &|_| ());
+    let tree = |wanted: &str| obtain("8.0.32", wanted).unwrap();
+    let pinned = tree("submodule");
+    assert_eq!(pinned.submodules["rocksdb"], old);
+    assert!(pinned.described.contains("RocksDB 8.7.0"), "{}", pinned.described);
+    // 8.7.0 is no tag, but it is what the submodule says it is.
+    assert_eq!(tree("8.7.0").tree, pinned.tree);
+    for wanted in ["9.3.1", &new[..10]] {
+        let other = tree(wanted);
+        assert_eq!(other.submodules["rocksdb"], new, "{wanted}");
+        let dir = tempfile::tempdir().unwrap();
+        other.checkout(dir.path(), &|_| true).unwrap();
+        assert!(std::fs::read_to_string(dir.path().join("rocksdb/include/rocksdb/version.h")).unwrap().contains("MAJOR 9"));
+        assert_ne!(other.digest(&|_| true).unwrap(), pinned.digest(&|_| true).unwrap());
+    }
+    let refused = |release: &str, wanted: &str| format!("{:#}", obtain(release, wanted).unwrap_err());
+    assert!(refused("8.0.32", "9.9.9").contains("v9.9.9") && refused("8.0.32", "9.9.9").contains("not 9.9.9"), "{}", refused("8.0.32", "9.9.9"));
+    assert!(refused("8.0.32", &commit[..10]).contains(&commit[..10]), "a commit of another repository");
+    assert!(refused("8.0.28", "submodule").contains("says that it is 8.0.32"), "{}", refused("8.0.28", "submodule"));
+    // What is in the cache needs no remote.
+    std::fs::remove_dir_all(&rocksdb).unwrap();
+    assert!(sources.locate(&myrocks(&bench, &commit[..8], "8.0.32", "9.3.1")).unwrap().is_some());
+}
+
+#[test]
+fn patches_follow_code_that_has_moved_and_come_by_range() {
+    let bench = Bench::new();
+    let lines: Vec<String> = (0..20).map(|number| format!("line {number}")).collect();
+    bench.write("src/a.c", &format!("moved\nmoved\n{}\n", lines.join("\n")));
+    bench.release("16.3", "release");
+    let dir = bench.dir.path().join("patches/postgres");
+    std::fs::create_dir_all(dir.join("limit")).unwrap();
+    std::fs::create_dir_all(dir.join("always")).unwrap();
+    let patch = |range: &str, new: &str| {
+        format!(
+            "Why: a test\nDbms: postgres\nRange: {range}\ndiff --git a/src/a.c b/src/a.c\n--- a/src/a.c\n+++ b/src/a.c\n@@ -5,3 +5,3 @@\n line 4\n-line 5\n+{new}\n line 6\n"
+        )
+    };
+    std::fs::write(dir.join("limit/old.patch"), patch("10-15", "old")).unwrap();
+    std::fs::write(dir.join("limit/new.patch"), patch("16", "new")).unwrap();
+    std::fs::write(dir.join("always/fix.patch"), patch("12", "never").replace("line 5", "line 9")).unwrap();
+    let text = format!(
+        "[[target]]\ndbms = \"postgres\"\nrevisions = [\"main\"]\nsource = {{ kind = \"git\", remote = \"{}\" }}\n[build]\npatches = \"limit\"\n",
+        bench.repository().display()
+    );
+    let cell = Matrix::parse(&text, Path::new("t.toml"), &[]).unwrap().cells().unwrap().remove(0);
+    let tree = bench.sources().obtain(&cell, &|_| ()).unwrap();
+    assert_eq!(tree.patches.iter().map(|patch| patch.name.as_str()).collect::<Vec<_>>(), ["limit/new"]);
+    assert!(tree.read("src/a.c").unwrap().unwrap().contains("line 4\nnew\nline 6"));
 }

@@ -16,6 +16,8 @@ pub enum FailureClass {
     /// The compiler recorded other flags than the cell asks for: something between recipe and
     /// compiler is wrong, and it is not the revision.
     FlagsNotHonoured,
+    /// The tree does not know an option that the cell asks for: nothing that is wrong with the source.
+    OptionUnknown,
     /// A program, library or header is missing.
     ToolchainLacks,
     /// The machine ran out of memory.
@@ -41,6 +43,7 @@ impl fmt::Display for FailureClass {
         f.write_str(match self {
             Self::DoesNotCompile => "the source does not compile",
             Self::FlagsNotHonoured => "the compiler did not honour the cell's flags",
+            Self::OptionUnknown => "the tree does not know an option",
             Self::ToolchainLacks => "the toolchain lacks something",
             Self::OutOfMemory => "out of memory",
             Self::DiskFull => "the disk is full",
@@ -159,6 +162,7 @@ mod tests {
         assert!(FailureClass::DoesNotCompile.is_final());
         for class in [
             FailureClass::FlagsNotHonoured,
+            FailureClass::OptionUnknown,
             FailureClass::DiskFull,
             FailureClass::OutOfMemory,
             FailureClass::Timeout,

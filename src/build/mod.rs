@@ -7,7 +7,11 @@
 //! Never decides whether a build is needed (the cache does), never fetches sources, never runs a
 //! shell.
 
+mod cmake;
 mod failure;
+mod flags;
+mod installed;
+mod mysql;
 mod needs;
 mod packages;
 mod postgres;
@@ -16,7 +20,9 @@ mod recipe;
 mod run;
 mod toolchain;
 
+pub use cmake::CmakeCall;
 pub use failure::{BuildFailure, FailureClass};
+pub use installed::{Installed, identify, server_programs};
 pub use needs::{Need, missing, needs};
 pub use packages::{Distribution, distribution, install_command, package};
 pub use proof::Proof;

@@ -5,7 +5,8 @@ use std::path::Path;
 use crate::matrix::{Cell, Dbms, SourceSpec};
 use crate::process::Program;
 
-use super::postgres;
+use super::flags::Compiler;
+use super::{mysql, postgres};
 
 /// One thing that must be there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,15 +39,26 @@ pub fn needs(cells: &[Cell]) -> Vec<Need> {
         }
     };
     for cell in cells {
+        add(Need::Program("sysbench".to_owned()));
+        if matches!(cell.source, SourceSpec::Installed { .. }) {
+            continue;
+        }
         let compiler = cell.axis("compiler");
         add(Need::Program(compiler.to_owned()));
-        if cell.dbms == Dbms::Postgres {
-            for program in postgres::PROGRAMS {
-                add(Need::Program(program.to_owned()));
-            }
-            for header in ["stdio.h", "zlib.h", "lz4.h"] {
-                add(Need::Header(header.to_owned()));
-            }
+        let (programs, headers): (&[&str], &[&str]) = match cell.dbms {
+            Dbms::Postgres => (&postgres::PROGRAMS, &["stdio.h", "zlib.h", "lz4.h"]),
+            Dbms::Mysql => (&mysql::PROGRAMS, &["stdio.h", "libaio.h", "curses.h", "openssl/ssl.h", "numa.h"]),
+            Dbms::Myrocks => (&mysql::PROGRAMS, &["stdio.h", "libaio.h", "curses.h", "openssl/ssl.h", "numa.h", "lz4.h", "zstd.h", "snappy-c.h"]),
+            Dbms::Mariadb => (&mysql::PROGRAMS, &["stdio.h", "libaio.h", "curses.h", "openssl/ssl.h", "zlib.h", "lz4.h", "zstd.h", "snappy-c.h"]),
+        };
+        for program in programs {
+            add(Need::Program((*program).to_owned()));
+        }
+        for header in headers {
+            add(Need::Header((*header).to_owned()));
+        }
+        if cell.dbms != Dbms::Postgres {
+            add(Need::Program(Compiler::of(compiler).cxx));
         }
         if compiler.starts_with("clang") && cell.axis("lto") != "off" {
             let suffix = compiler.strip_prefix("clang").unwrap_or_default();
@@ -56,9 +68,8 @@ pub fn needs(cells: &[Cell]) -> Vec<Need> {
         match &cell.source {
             SourceSpec::Git { .. } => add(Need::Program("git".to_owned())),
             SourceSpec::Debian { .. } => add(Need::Program("apt-get".to_owned())),
-            SourceSpec::Path { .. } => {}
+            SourceSpec::Path { .. } | SourceSpec::Installed { .. } => {}
         }
-        add(Need::Program("sysbench".to_owned()));
         add(Need::Helpful("ccache".to_owned()));
     }
     needs

@@ -39,6 +39,14 @@ const TABLE: &[(&str, [&str; 3])] = &[
     ("stdio.h", ["libc6-dev", "glibc-devel", "glibc"]),
     ("ld.lld", ["lld", "lld", "lld"]),
     ("llvm-ar", ["llvm", "llvm", "llvm"]),
+    ("libaio.h", ["libaio-dev", "libaio-devel", "libaio"]),
+    ("curses.h", ["libncurses-dev", "ncurses-devel", "ncurses"]),
+    ("openssl/ssl.h", ["libssl-dev", "openssl-devel", "openssl"]),
+    ("numa.h", ["libnuma-dev", "numactl-devel", "numactl"]),
+    ("zstd.h", ["libzstd-dev", "libzstd-devel", "zstd"]),
+    ("snappy-c.h", ["libsnappy-dev", "snappy-devel", "snappy"]),
+    ("g++", ["g++", "gcc-c++", "gcc"]),
+    ("clang++", ["clang", "clang", "clang"]),
     ("apt-get", ["apt", "apt", "apt"]),
     ("pkg-config", ["pkg-config", "pkgconf-pkg-config", "pkgconf"]),
 ];
@@ -57,6 +65,9 @@ pub fn package(need: &Need, distribution: Distribution) -> Option<String> {
         return Some(packages[column].to_owned());
     }
     // llvm-ar-14 is in Debian's llvm-14; compilers with a version are packages of that name.
+    if let Some(version) = name.strip_prefix("clang++-") {
+        return Some(format!("clang-{version}"));
+    }
     Some(name.strip_prefix("llvm-ar-").map_or_else(|| name.to_owned(), |version| format!("llvm-{version}")))
 }
 

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use crate::matrix::{Cell, ConfigurationError};
 
 use super::failure::CONFIGURE;
-use super::proof::{Lto, Proof};
+use super::flags::{Compiler, Flags};
+use super::proof::Lto;
 use super::recipe::{NEUTRAL_PREFIX, Place, Recipe, Step, Tools};
 
 /// Directories that are built and installed, in this order: the backend first, since the others
@@ -51,8 +52,8 @@ pub fn recipe(cell: &Cell, version: &str) -> Result<Recipe, ConfigurationError> 
     let major = major(version)
         .ok_or_else(|| ConfigurationError::new(format!("the tree of {} says that it is Postgres `{version}`, and 10 or later is wanted", cell.name)))?;
     let compiler = Compiler::of(cell.axis("compiler"));
-    let flags = Flags::of(cell, &compiler);
-    let mut steps = vec![Step { name: CONFIGURE.to_owned(), argv: configure(cell, major, &compiler, &flags), place: Place::Build }];
+    let flags = Flags::of(cell, Some(if cell.axis("build").starts_with("o3") { "-O3" } else { "-O2" }));
+    let mut steps = vec![Step { name: CONFIGURE.to_owned(), argv: configure(cell, major, &compiler, &flags), place: Place::Build, refuses: None }];
     if major >= 11 {
         // The target exists since 11; without it a parallel make below src/backend compiles files
         // before the headers they include have been generated.
@@ -66,7 +67,7 @@ pub fn recipe(cell: &Cell, version: &str) -> Result<Recipe, ConfigurationError> 
         steps,
         env: BTreeMap::from([("LC_ALL".to_owned(), "C".to_owned()), ("TZ".to_owned(), "UTC".to_owned()), ("SOURCE_DATE_EPOCH".to_owned(), "0".to_owned())]),
         tools: tools(major, &compiler, &flags),
-        proof: flags.proof(&compiler),
+        proof: flags.proof(&compiler, "bin/postgres"),
         compiled: ["src/backend", "src/common", "src/port", "src/timezone"].map(str::to_owned).to_vec(),
     })
 }
@@ -81,103 +82,7 @@ fn major(version: &str) -> Option<u32> {
 fn make(name: &str, dir: &str, targets: &[&str]) -> Step {
     let mut argv = vec!["make".to_owned(), "-C".to_owned(), dir.to_owned()];
     argv.extend(targets.iter().map(|target| (*target).to_owned()));
-    Step { name: name.to_owned(), argv, place: Place::Build }
-}
-
-/// A compiler and the archiver that understands its intermediate code.
-struct Compiler {
-    cc: String,
-    clang: bool,
-    suffix: String,
-}
-
-impl Compiler {
-    fn of(axis: &str) -> Self {
-        let suffix = axis.split_once('-').map_or_else(String::new, |(_, version)| format!("-{version}"));
-        Self { cc: axis.to_owned(), clang: axis.starts_with("clang"), suffix }
-    }
-
-    /// `ar` cannot index objects that hold only intermediate code, unless its plugin is found; the
-    /// compilers' own wrapper finds it.
-    fn archiver(&self) -> String {
-        if self.clang { format!("llvm-ar{}", self.suffix) } else { format!("gcc-ar{}", self.suffix) }
-    }
-}
-
-struct Flags {
-    level: &'static str,
-    native: bool,
-    frame_pointers: bool,
-    lto: Lto,
-    extra: String,
-}
-
-impl Flags {
-    fn of(cell: &Cell, compiler: &Compiler) -> Self {
-        let build = cell.axis("build");
-        let lto = match cell.axis("lto") {
-            "full" => Lto::Full,
-            "thin" => Lto::Thin,
-            _ => Lto::Off,
-        };
-        debug_assert!(compiler.clang || lto != Lto::Thin, "the matrix refuses thin LTO with gcc");
-        Self {
-            level: if build.starts_with("o3") { "-O3" } else { "-O2" },
-            native: build == "o3_native",
-            // "nofp" stands for the flag's "no omit": these builds keep frame pointers.
-            frame_pointers: build == "o2nofp",
-            lto,
-            extra: cell.axis("cflags").to_owned(),
-        }
-    }
-
-    fn compile(&self, compiler: &Compiler) -> String {
-        let mut flags = vec![self.level];
-        if self.native {
-            flags.extend(["-march=native", "-mtune=native"]);
-        }
-        if self.frame_pointers {
-            flags.push("-fno-omit-frame-pointer");
-        }
-        flags.extend(self.lto_flag(compiler));
-        if compiler.clang {
-            // Unlike gcc, clang records its flags in the debug information only when asked to.
-            flags.push("-grecord-command-line");
-        }
-        if !self.extra.is_empty() {
-            flags.push(&self.extra);
-        }
-        flags.push("-ffile-prefix-map={work}=/usr/src/dbisect");
-        flags.join(" ")
-    }
-
-    fn link(&self, compiler: &Compiler) -> Option<String> {
-        let lto = self.lto_flag(compiler)?;
-        // GNU ld has no plugin for clang's bitcode on most distributions; lld reads it by itself.
-        Some(if compiler.clang { format!("{lto} -fuse-ld=lld") } else { "-flto=auto".to_owned() })
-    }
-
-    fn lto_flag(&self, compiler: &Compiler) -> Option<&'static str> {
-        match (self.lto, compiler.clang) {
-            (Lto::Off, _) => None,
-            (Lto::Full, true) => Some("-flto=full"),
-            (Lto::Full, false) => Some("-flto"),
-            (Lto::Thin, _) => Some("-flto=thin"),
-        }
-    }
-
-    fn proof(&self, compiler: &Compiler) -> Proof {
-        // Flags of the user's own may contradict the named configuration on purpose.
-        let own = |flag: &str| self.extra.split(' ').any(|word| word.starts_with(flag));
-        Proof {
-            binary: "bin/postgres".to_owned(),
-            clang: compiler.clang,
-            level: (!own("-O")).then(|| self.level.to_owned()),
-            native: (!own("-march")).then_some(self.native),
-            frame_pointers: self.frame_pointers.then_some(true),
-            lto: self.lto,
-        }
-    }
+    Step { name: name.to_owned(), argv, place: Place::Build, refuses: None }
 }
 
 fn configure(cell: &Cell, major: u32, compiler: &Compiler, flags: &Flags) -> Vec<String> {
@@ -190,9 +95,15 @@ fn configure(cell: &Cell, major: u32, compiler: &Compiler, flags: &Flags) -> Vec
         argv.push("--without-icu".to_owned());
     }
     argv.push(format!("CC={}", compiler.cc));
-    argv.push(format!("CFLAGS={}", flags.compile(compiler)));
-    if let Some(link) = flags.link(compiler) {
+    let level = flags.level.map(str::to_owned);
+    let lto = flags.lto_flag(compiler).map(str::to_owned);
+    let words: Vec<_> = level.into_iter().chain(flags.code()).chain(lto).chain(flags.closing(compiler, false)).collect();
+    argv.push(format!("CFLAGS={}", words.join(" ")));
+    let link = flags.link(compiler);
+    if !link.is_empty() {
         argv.push(format!("LDFLAGS={link}"));
+    }
+    if flags.lto != Lto::Off {
         argv.push(format!("AR={}", compiler.archiver()));
     }
     argv.extend(cell.axis("configure").split(' ').filter(|option| !option.is_empty()).map(str::to_owned));
@@ -227,7 +138,7 @@ fn tools(major: u32, compiler: &Compiler, flags: &Flags) -> Tools {
         libraries.push("lz4".to_owned());
         headers.push("lz4.h".to_owned());
     }
-    Tools { cc: compiler.cc.clone(), programs, libraries, headers, native: flags.native }
+    Tools { cc: compiler.cc.clone(), programs, libraries, headers, native: flags.is_native() }
 }
 
 #[cfg(test)]
@@ -241,7 +152,7 @@ mod tests {
         recipe(&cells[0], version).unwrap().steps[0].argv.clone()
     }
 
-    const MAP: &str = "-ffile-prefix-map={work}=/usr/src/dbisect";
+    const MAP: &str = super::super::flags::PREFIX_MAP;
 
     #[test]
     fn named_configurations_have_the_flags_of_the_posts() {

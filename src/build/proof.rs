@@ -31,8 +31,9 @@ pub struct Proof {
     pub clang: bool,
     /// Optimisation level, such as `-O2`.
     pub level: Option<String>,
-    /// Code for this machine's processor rather than for any.
-    pub native: Option<bool>,
+    /// Processor that code is generated for: `native`, a name, or none for any of the architecture;
+    /// the outer `None` means that the user's own flags decide.
+    pub march: Option<Option<String>>,
     /// Frame pointers kept.
     pub frame_pointers: Option<bool>,
     /// Link-time optimisation.
@@ -40,6 +41,12 @@ pub struct Proof {
 }
 
 impl Proof {
+    /// Of a server that somebody else built: it is taken as it is.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { binary: String::new(), clang: false, level: None, march: None, frame_pointers: None, lto: Lto::Off }
+    }
+
     /// Checks an installed tree; gives what the compiler recorded, one line per distinct record.
     ///
     /// # Errors
@@ -65,11 +72,17 @@ impl Proof {
             if let Some(level) = &self.level {
                 want(record.level() == Some(level), level, record)?;
             }
-            if let Some(native) = self.native {
-                want(record.is_native() == native, if native { "-march=native" } else { "code for any processor" }, record)?;
+            if let Some(march) = &self.march {
+                let holds = match march.as_deref() {
+                    None => !record.is_special(),
+                    Some("native") => record.is_special(),
+                    Some(name) => record.march() == Some(name),
+                };
+                let wanted = march.as_ref().map_or_else(|| "code for any processor".to_owned(), |name| format!("-march={name}"));
+                want(holds, &wanted, record)?;
             }
-            if self.frame_pointers == Some(true) {
-                want(record.has("-fno-omit-frame-pointer"), "frame pointers", record)?;
+            if let Some(keep) = self.frame_pointers {
+                want(record.keeps_frame_pointers() == keep, if keep { "frame pointers" } else { "no frame pointers" }, record)?;
             }
             want(record.is_lto() == (self.lto != Lto::Off), if record.is_lto() { "no LTO" } else { "LTO" }, record)?;
         }
@@ -98,8 +111,9 @@ impl<'a> Record<'a> {
         Self { text, words: text.split_whitespace().collect(), clang, compiled }
     }
 
-    fn has(&self, flag: &str) -> bool {
-        self.words.contains(&flag)
+    /// The last word on it wins; all compilers here omit them when they optimise.
+    fn keeps_frame_pointers(&self) -> bool {
+        self.words.iter().rev().find(|word| word.ends_with("omit-frame-pointer")).is_some_and(|word| *word == "-fno-omit-frame-pointer")
     }
 
     /// Written by gcc's link-time optimiser, which does not repeat `-flto`.
@@ -116,11 +130,14 @@ impl<'a> Record<'a> {
         self.words.iter().rev().find(|word| word.starts_with("-O")).copied()
     }
 
+    fn march(&self) -> Option<&str> {
+        self.words.iter().rev().find_map(|word| word.strip_prefix("-march="))
+    }
+
     /// gcc records what `native` stood for; code for any x86 processor has `-march=x86-64`, and
     /// clang records only what was asked for.
-    fn is_native(&self) -> bool {
-        let march = self.words.iter().rev().find_map(|word| word.strip_prefix("-march="));
-        march.is_some_and(|march| !matches!(march, "x86-64" | "armv8-a" | "generic"))
+    fn is_special(&self) -> bool {
+        self.march().is_some_and(|march| !matches!(march, "x86-64" | "armv8-a" | "generic"))
     }
 }
 
@@ -155,7 +172,7 @@ mod tests {
     }
 
     fn plain() -> Proof {
-        Proof { binary: "bin/postgres".to_owned(), clang: false, level: Some("-O2".to_owned()), native: Some(false), frame_pointers: None, lto: Lto::Off }
+        Proof { binary: "bin/postgres".to_owned(), clang: false, level: Some("-O2".to_owned()), march: Some(None), frame_pointers: None, lto: Lto::Off }
     }
 
     const GCC: &str = "GNU C17 12.2.0 -mtune=generic -march=x86-64 -g -O2 -fno-strict-aliasing";
@@ -176,8 +193,10 @@ mod tests {
             (plain(), GCC_LTO, "no LTO"),
             (Proof { lto: Lto::Full, ..plain() }, "GNU C17 12.2.0 -mtune=generic -march=x86-64 -g -O2 -flto", "link-time optimiser"),
             (Proof { level: Some("-O3".to_owned()), ..plain() }, GCC, "-O3"),
-            (Proof { native: Some(true), ..plain() }, GCC, "-march=native"),
+            (Proof { march: Some(Some("native".to_owned())), ..plain() }, GCC, "-march=native"),
             (plain(), "GNU C17 12.2.0 -march=znver3 -g -O2", "any processor"),
+            (Proof { march: Some(Some("x86-64-v3".to_owned())), ..plain() }, GCC, "-march=x86-64-v3"),
+            (Proof { frame_pointers: Some(false), ..plain() }, "GNU C17 12.2.0 -march=x86-64 -O2 -fno-omit-frame-pointer", "no frame pointers"),
             (Proof { frame_pointers: Some(true), ..plain() }, GCC, "frame pointers"),
             (Proof { clang: true, ..plain() }, GCC, "clang"),
             (plain(), "Debian clang version 14.0.6 /usr/bin/clang -O2", "gcc"),

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::matrix::{Cell, ConfigurationError, Dbms};
+use crate::matrix::{Cell, Dbms};
 
+use super::mysql;
 use super::postgres;
 use super::proof::Proof;
 
@@ -14,16 +15,22 @@ use super::proof::Proof;
 /// files into the staging directory, and the servers find their files relative to their programs.
 pub const NEUTRAL_PREFIX: &str = "/usr/local/dbisect";
 
+/// Stands for dbisect's own program as the first argument of a step.
+pub const DBISECT: &str = "{dbisect}";
+
 /// Where a step runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Place {
     /// The build directory, which is outside the source tree.
     Build,
+    /// The directory that holds source and build tree.
+    Work,
 }
 
-/// One command of a recipe. `{src}`, `{work}` and `{stage}` in its arguments stand for the source
-/// tree, the directory that holds source and build tree, and the staging directory.
+/// One command of a recipe. `{src}`, `{work}` and `{stage}` in its arguments, and in the environment,
+/// stand for the source tree, the directory that holds source and build tree, and the staging
+/// directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     /// Short name for progress and messages: `configure`, `compile`, `install`.
@@ -32,6 +39,8 @@ pub struct Step {
     pub argv: Vec<String>,
     /// Where it runs.
     pub place: Place,
+    /// Words in the output that mean failure although the program does not say so.
+    pub refuses: Option<String>,
 }
 
 /// Programs, libraries and headers whose content can change the result.
@@ -64,16 +73,26 @@ pub struct Recipe {
     pub compiled: Vec<String>,
 }
 
+impl Recipe {
+    /// For a server that somebody else built.
+    #[must_use]
+    pub fn nothing_to_do() -> Self {
+        let tools = Tools { cc: String::new(), programs: Vec::new(), libraries: Vec::new(), headers: Vec::new(), native: false };
+        Self { steps: Vec::new(), env: BTreeMap::new(), tools, proof: Proof::none(), compiled: Vec::new() }
+    }
+}
+
+/// What a recipe may ask of the tree: the text of a file, or `None` when there is no such file.
+pub type ReadFile<'a> = dyn Fn(&str) -> anyhow::Result<Option<String>> + 'a;
+
 /// The recipe of a cell for a tree of the given version (`16.3`, `17beta1`, `18devel`).
 ///
 /// # Errors
 /// [`ConfigurationError`] when the dbms cannot be built yet or the version cannot be understood.
-pub fn recipe(cell: &Cell, version: &str) -> Result<Recipe, ConfigurationError> {
+pub fn recipe(cell: &Cell, version: &str, read: &ReadFile) -> anyhow::Result<Recipe> {
     match cell.dbms {
-        Dbms::Postgres => postgres::recipe(cell, version),
-        Dbms::Mysql | Dbms::Myrocks | Dbms::Mariadb => {
-            Err(ConfigurationError::new(format!("{} cannot be built yet (cell {}); only postgres has a recipe", cell.dbms, cell.name)))
-        }
+        Dbms::Postgres => Ok(postgres::recipe(cell, version)?),
+        Dbms::Mysql | Dbms::Myrocks | Dbms::Mariadb => mysql::recipe(cell, version, read),
     }
 }
 
@@ -83,6 +102,6 @@ pub fn recipe(cell: &Cell, version: &str) -> Result<Recipe, ConfigurationError> 
 pub fn keeps(dbms: Dbms, path: &str) -> bool {
     match dbms {
         Dbms::Postgres => postgres::keeps(path),
-        Dbms::Mysql | Dbms::Myrocks | Dbms::Mariadb => true,
+        Dbms::Mysql | Dbms::Myrocks | Dbms::Mariadb => mysql::keeps(path),
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::process::Program;
 
 use super::failure::{BuildFailure, FailureClass};
-use super::recipe::{NEUTRAL_PREFIX, Place, Recipe, Step};
+use super::recipe::{DBISECT, NEUTRAL_PREFIX, Place, Recipe, Step};
 
 /// Directories of one build. The paths must be the same for every build in the slot, so that an
 /// object cache hits.
@@ -64,7 +64,7 @@ pub fn run(recipe: &Recipe, workspace: &Workspace, around: &Surroundings, tell: 
     for dir in [&build, &temporary(workspace)] {
         std::fs::create_dir_all(dir).map_err(|error| BuildFailure::of_io("prepare", &format!("cannot make {}", dir.display()), &error))?;
     }
-    let expected = count(&recipe.compiled.iter().map(|dir| workspace.work.join("src").join(dir)).collect::<Vec<_>>(), "c");
+    let expected = count(&recipe.compiled.iter().map(|dir| workspace.work.join("src").join(dir)).collect::<Vec<_>>(), &["c", "cc", "cpp"]);
     let path = search_path(recipe, around);
     for step in &recipe.steps {
         let done = AtomicBool::new(false);
@@ -92,6 +92,7 @@ pub fn run(recipe: &Recipe, workspace: &Workspace, around: &Surroundings, tell: 
 fn run_step(recipe: &Recipe, step: &Step, workspace: &Workspace, around: &Surroundings, path: &str, parallel: bool) -> Result<(), BuildFailure> {
     let dir = match step.place {
         Place::Build => workspace.work.join("build"),
+        Place::Work => workspace.work.clone(),
     };
     let argv: Vec<String> = step.argv.iter().map(|arg| fill(arg, workspace)).collect();
     let Some((program, args)) = argv.split_first() else { return Ok(()) };
@@ -102,10 +103,28 @@ fn run_step(recipe: &Recipe, step: &Step, workspace: &Workspace, around: &Surrou
     if parallel {
         command = command.jobserver(&around.budget);
     }
-    command.deadline(around.step_limit).log(&workspace.log).run().map(drop).map_err(|error| {
+    let result = command.deadline(around.step_limit).log(&workspace.log).run();
+    if let (Ok(_), Some(words)) = (&result, &step.refuses) {
+        refused(step, words, workspace)?;
+    }
+    result.map(drop).map_err(|error| {
         // A log that cannot be read leaves the class to what the command itself said.
         let log = std::fs::read(&workspace.log).map_or_else(|_| error.tail.clone(), |bytes| String::from_utf8_lossy(&bytes).into_owned());
         BuildFailure::of_command(&step.name, &error, &log)
+    })
+}
+
+/// Fails when the log holds the words by which a step shows that it did not do what it was told.
+fn refused(step: &Step, words: &str, workspace: &Workspace) -> Result<(), BuildFailure> {
+    let log = std::fs::read(&workspace.log).map_err(|error| BuildFailure::of_io(&step.name, &format!("cannot read {}", workspace.log.display()), &error))?;
+    let log = String::from_utf8_lossy(&log);
+    let Some(at) = log.find(words) else { return Ok(()) };
+    let said: Vec<_> = log[at..].lines().map(str::trim).filter(|line| !line.is_empty()).take_while(|line| !line.starts_with("--")).take(12).collect();
+    Err(BuildFailure {
+        class: FailureClass::OptionUnknown,
+        step: step.name.clone(),
+        message: format!("{}; take these options out of the matrix, or use a version that knows them", said.join(" ")),
+        log: Some(workspace.log.clone()),
     })
 }
 
@@ -115,13 +134,16 @@ fn temporary(workspace: &Workspace) -> PathBuf {
 
 fn fill(arg: &str, workspace: &Workspace) -> String {
     let src = workspace.work.join("src");
-    [("{src}", src.as_path()), ("{work}", &workspace.work), ("{stage}", &workspace.stage)]
+    // Linux names the running program even when it has been replaced; a build can do without it only
+    // when no step calls it.
+    let own = std::env::current_exe().unwrap_or_default();
+    [("{src}", src.as_path()), ("{work}", &workspace.work), ("{stage}", &workspace.stage), (DBISECT, &own)]
         .iter()
         .fold(arg.to_owned(), |arg, (mark, path)| arg.replace(mark, &path.to_string_lossy()))
 }
 
 fn environment(recipe: &Recipe, workspace: &Workspace, around: &Surroundings, path: &str) -> BTreeMap<String, String> {
-    let mut env = recipe.env.clone();
+    let mut env: BTreeMap<_, _> = recipe.env.iter().map(|(name, value)| (name.clone(), fill(value, workspace))).collect();
     env.insert("PATH".to_owned(), path.to_owned());
     env.insert("HOME".to_owned(), workspace.work.to_string_lossy().into_owned());
     // A compiler that is killed leaves its files behind; here they go with the workspace.
@@ -156,7 +178,7 @@ fn watch(step: &str, build: &Path, expected: usize, done: &AtomicBool, tell: &(d
     while !done.load(Ordering::Relaxed) {
         if round.is_multiple_of(20) {
             #[expect(clippy::cast_precision_loss, reason = "a share of some thousand files")]
-            let compiled = (count(&[build.to_owned()], "o") as f64 / expected.max(1) as f64).min(1.0);
+            let compiled = (count(&[build.to_owned()], &["o"]) as f64 / expected.max(1) as f64).min(1.0);
             tell(Progress { step, compiled });
         }
         round += 1;
@@ -164,9 +186,13 @@ fn watch(step: &str, build: &Path, expected: usize, done: &AtomicBool, tell: &(d
     }
 }
 
-fn count(dirs: &[PathBuf], extension: &str) -> usize {
+fn count(dirs: &[PathBuf], extensions: &[&str]) -> usize {
     let files = |dir: &PathBuf| {
-        walkdir::WalkDir::new(dir).into_iter().flatten().filter(|entry| entry.path().extension().is_some_and(|found| found == extension)).count()
+        walkdir::WalkDir::new(dir)
+            .into_iter()
+            .flatten()
+            .filter(|entry| entry.path().extension().is_some_and(|found| extensions.iter().any(|extension| found == *extension)))
+            .count()
     };
     dirs.iter().map(files).sum()
 }

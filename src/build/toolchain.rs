@@ -90,7 +90,7 @@ fn asked(cc: &Path, question: &str) -> anyhow::Result<Option<PathBuf>> {
     Ok(if is_program { which::which(answer).ok() } else { None })
 }
 
-fn hash(path: &Path) -> anyhow::Result<String> {
+pub(super) fn hash(path: &Path) -> anyhow::Result<String> {
     let mut hasher = blake3::Hasher::new();
     hasher.update_mmap_rayon(path).with_context(|| format!("cannot read {} to identify the toolchain", path.display()))?;
     Ok(hasher.finalize().to_hex().to_string())
@@ -98,7 +98,7 @@ fn hash(path: &Path) -> anyhow::Result<String> {
 
 /// Shared libraries that the programs load, as the loader itself resolves them. Scripts and static
 /// programs have none.
-fn shared_libraries<'a>(programs: impl Iterator<Item = &'a PathBuf>) -> anyhow::Result<BTreeSet<PathBuf>> {
+pub(super) fn shared_libraries<'a>(programs: impl Iterator<Item = &'a PathBuf>) -> anyhow::Result<BTreeSet<PathBuf>> {
     let mut found = BTreeSet::new();
     for program in programs {
         // ldd fails for what is not a dynamic program, and then there is nothing to find.

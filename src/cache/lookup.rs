@@ -28,6 +28,8 @@ pub struct Entry {
     pub install: PathBuf,
     /// Its table of contents and story.
     pub manifest: Manifest,
+    /// Installed by somebody else, outside of the cache.
+    pub foreign: bool,
 }
 
 /// A remembered failure.
@@ -127,7 +129,7 @@ impl Cache {
                 return Ok(None);
             }
         };
-        Ok(Some(Entry { key: key.clone(), install: dir.join("install"), manifest }))
+        Ok(Some(Entry { key: key.clone(), install: dir.join("install"), manifest, foreign: false }))
     }
 
     /// Moves a damaged entry out of the way, so that it can be looked at and is never served.

@@ -85,6 +85,13 @@ impl Manifest {
         Ok(Self { key: key.clone(), story, bytes, files })
     }
 
+    /// The manifest of a server outside of the cache: its files are identified by the key and belong
+    /// to somebody else.
+    #[must_use]
+    pub fn of_foreign(key: &BuildKey, story: Story, bytes: u64) -> Self {
+        Self { key: key.clone(), story, bytes, files: Vec::new() }
+    }
+
     /// Checks cheaply that the install is what was taken down: every file there, with its size and
     /// mode. Returns what is wrong.
     #[must_use]

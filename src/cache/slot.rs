@@ -74,7 +74,7 @@ impl BuildSlot {
         File::open(parent)?.sync_all()?;
         // A failure of another class may have been remembered before; the build refutes it.
         remove_file(&self.layout.failure(&self.key))?;
-        Ok(Entry { key: self.key.clone(), install: entry.join("install"), manifest })
+        Ok(Entry { key: self.key.clone(), install: entry.join("install"), manifest, foreign: false })
     }
 
     /// Remembers that the build failed, with its log.

@@ -106,6 +106,9 @@ pub enum Command {
     Completions(Completions),
     /// Print the manual page.
     Man(Man),
+    /// One call of cmake, in a process of its own; recipes use it.
+    #[command(hide = true)]
+    CmakeCall(CmakeArguments),
 }
 
 /// Arguments of `quickstart`.
@@ -312,6 +315,23 @@ pub struct Completions {
     /// Shell.
     #[arg(value_enum)]
     pub shell: clap_complete::Shell,
+}
+
+/// Arguments of the hidden `cmake-call`.
+#[derive(Debug, Args)]
+pub struct CmakeArguments {
+    /// Top of the source tree.
+    #[arg(long)]
+    pub source: PathBuf,
+    /// Directory that holds `build`.
+    #[arg(long)]
+    pub out: PathBuf,
+    /// Targets to build; none configures only.
+    #[arg(long)]
+    pub target: Vec<String>,
+    /// `-DNAME=VALUE` options.
+    #[arg(last = true)]
+    pub options: Vec<String>,
 }
 
 /// Arguments of `man`.

@@ -8,7 +8,7 @@ use crate::bisect::{Expect, Outcome, SearchReport};
 use crate::compare::{Settings, Verdict, compare as judge};
 use crate::matrix::{AXES, Cell, ConfigurationError, Matrix, SourceSpec};
 use crate::measure::{Metric, Worse};
-use crate::pipeline::{SearchOptions, estimate, replay, resume_search, show_search, start_search};
+use crate::pipeline::{SearchOptions, estimate, matrix_of_search, replay, resume_search, show_search, start_search};
 use crate::report::{bisect_text, searches_text};
 use crate::store::Store;
 use crate::workload::step;
@@ -41,7 +41,8 @@ fn look_back(global: &Global, earlier: Earlier) -> anyhow::Result<Exit> {
         }
         Earlier::Show { id } => tell(global, &show_search(id, &store)?, &mut out).map(|_| Exit::Done),
         Earlier::Resume { id } => {
-            let report = resume_search(&workshop(global, None)?, id, limits(global), &mut store, &Progress::new(global))?;
+            let matrix = matrix_of_search(id, &store)?;
+            let report = resume_search(&workshop(global, Some(&matrix))?, id, limits(global), &mut store, &Progress::new(global))?;
             tell(global, &report, &mut out)
         }
         Earlier::Replay { id } => {

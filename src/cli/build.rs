@@ -20,7 +20,7 @@ pub fn build(global: &Global, arguments: &Build) -> anyhow::Result<Exit> {
         let mut missing = Vec::new();
         for cell in &cells {
             let there = match workshop.plan_offline(cell)? {
-                Some(planned) => workshop.cache().peek(&planned.key)?.is_some(),
+                Some(planned) => workshop.ready(&planned)?.is_some(),
                 None => false,
             };
             if !there {

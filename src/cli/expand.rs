@@ -42,7 +42,7 @@ fn view(workshop: &Workshop, cell: &Cell) -> anyhow::Result<Value> {
         }
     };
     let cached = match &planned {
-        Some(planned) => workshop.cache().peek(&planned.key)?.is_some(),
+        Some(planned) => workshop.ready(planned)?.is_some(),
         None => false,
     };
     Ok(json!({

@@ -20,6 +20,7 @@ mod shop;
 pub use arguments::{Cli, without_cargo};
 pub use exit::{Exit, explain};
 
+use crate::build::CmakeCall;
 use arguments::Command;
 
 /// Sets up logging, signals and file modes.
@@ -60,6 +61,15 @@ pub fn run(cli: &Cli) -> anyhow::Result<Exit> {
         Command::Compare(arguments) => compare::compare(global, arguments),
         Command::Bisect(arguments) => bisect::bisect(global, arguments),
         Command::Cache(arguments) => cache::cache(global, arguments),
+        Command::CmakeCall(arguments) => {
+            let call = CmakeCall {
+                source: arguments.source.clone(),
+                out: arguments.out.clone(),
+                options: arguments.options.clone(),
+                targets: arguments.target.clone(),
+            };
+            call.run().map(|()| Exit::Done)
+        }
         Command::Completions(arguments) => meta::completions(arguments),
         Command::Man(arguments) => meta::man(arguments),
     }

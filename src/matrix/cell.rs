@@ -55,6 +55,27 @@ impl fmt::Display for Dbms {
     }
 }
 
+/// Storage engine of the benchmark's tables, in the MySQL family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StorageEngine {
+    /// The default of MySQL and MariaDB.
+    Innodb,
+    /// MyRocks: the default of FB MySQL, a plugin of MariaDB.
+    Rocksdb,
+}
+
+impl StorageEngine {
+    /// Name as the servers and sysbench know it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Innodb => "innodb",
+            Self::Rocksdb => "rocksdb",
+        }
+    }
+}
+
 /// Which state of the source: a released version, or a commit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -102,6 +123,11 @@ pub enum SourceSpec {
         /// Its top directory.
         path: PathBuf,
     },
+    /// A server that somebody else built and installed.
+    Installed {
+        /// Directory with its `bin` or `sbin`, such as `/usr/lib/postgresql/15`.
+        prefix: PathBuf,
+    },
 }
 
 /// One point of the matrix: what to build, and how to run it.
@@ -115,6 +141,12 @@ pub struct Cell {
     pub revision: Revision,
     /// Where the source comes from.
     pub source: SourceSpec,
+    /// Released version that the commit belongs to, such as `8.0.32`, where the matrix says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release: Option<String>,
+    /// Day of the source, `yymmdd`, for the name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub date: Option<String>,
     /// Names of patches asked for, in order; the files are `patches/<dbms>/<name>.patch`.
     pub patches: Vec<String>,
     /// One value per axis, build axes and run axes together.
@@ -131,6 +163,16 @@ impl Cell {
     /// The axes of one kind, with their values.
     pub fn axes_of(&self, kind: AxisKind) -> impl Iterator<Item = (&str, &str)> {
         self.axes.iter().filter(move |(name, _)| axis(name).is_some_and(|axis| axis.kind == kind)).map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// Storage engine of the benchmark's tables; `None` for Postgres, which has one.
+    #[must_use]
+    pub fn storage_engine(&self) -> Option<StorageEngine> {
+        match (self.dbms, self.axis("engine")) {
+            (Dbms::Postgres, _) => None,
+            (Dbms::Myrocks, "default") | (_, "rocksdb") => Some(StorageEngine::Rocksdb),
+            _ => Some(StorageEngine::Innodb),
+        }
     }
 
     /// The part of the name that names the build: everything before the first dot that precedes

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::axis::{AXES, axis};
-use super::cell::{Cell, Revision, SourceSpec};
+use super::axis::{AXES, AxisKind, BUILD_CONFIGURATIONS, Family, INSTALLED, axis};
+use super::cell::{Cell, Dbms, Revision, SourceSpec, StorageEngine};
 use super::file::{Matrix, Rule, Target};
 use super::mistake::ConfigurationError;
+use super::name::Name;
 
 /// Most cells a matrix may have. The largest published study has a few hundred; beyond this a
 /// slip of the keyboard is far more likely than a plan.
@@ -51,16 +52,17 @@ impl Matrix {
     }
 
     fn product(&self) -> Result<Vec<Cell>, ConfigurationError> {
-        let values: Vec<(&str, &[String])> = AXES.iter().filter_map(|axis| Some((axis.name, self.axes.get(axis.name)?.as_slice()))).collect();
-        let revisions: usize = self.targets.iter().map(|target| target.revisions.len()).sum();
-        let size = values.iter().try_fold(revisions, |size, (_, values)| size.checked_mul(values.len())).unwrap_or(usize::MAX);
+        let size = self.targets.iter().fold(0_usize, |sum, target| {
+            let size = self.values(target).iter().try_fold(target.revisions.len(), |size, (_, values)| size.checked_mul(values.len()));
+            sum.saturating_add(size.unwrap_or(usize::MAX))
+        });
         if size > MOST_CELLS {
             return Err(self.error(&format!("it has {size} cells and at most {MOST_CELLS} are built; take values away or split it")));
         }
         let mut cells = Vec::with_capacity(size);
         for target in &self.targets {
             for revision in &target.revisions {
-                for axes in combinations(&values) {
+                for axes in combinations(&self.values(target)) {
                     cells.push(blank(target, revision, axes));
                 }
             }
@@ -68,14 +70,21 @@ impl Matrix {
         Ok(cells)
     }
 
+    /// Values of the axes of one target: its own, else the matrix'.
+    fn values<'m>(&'m self, target: &'m Target) -> Vec<(&'static str, &'m [String])> {
+        let of = |name| target.axes.get(name).or_else(|| self.axes.get(name));
+        AXES.iter().filter_map(|axis| Some((axis.name, of(axis.name)?.as_slice()))).collect()
+    }
+
     /// The cells an `[[include]]` adds: axes it does not name take the matrix' first value.
     fn included(&self, rule: &Rule) -> Result<Vec<Cell>, ConfigurationError> {
-        let mut axes: BTreeMap<String, String> = self.axes.iter().filter_map(|(name, values)| Some(((*name).to_owned(), values.first()?.clone()))).collect();
-        axes.extend(rule.terms.iter().filter(|(name, _)| axis(name).is_some()).map(|(name, value)| (name.clone(), value.clone())));
         let wanted = rule.terms.get("version").map(|text| Revision::Version(text.clone()));
         let wanted = wanted.or_else(|| rule.terms.get("revision").map(|text| Revision::Commit(text.clone())));
         let mut cells = Vec::new();
         for target in self.targets.iter().filter(|target| rule.terms.get("dbms").is_none_or(|name| name == target.dbms.name())) {
+            let mut axes: BTreeMap<String, String> =
+                self.values(target).into_iter().filter_map(|(name, values)| Some((name.to_owned(), values.first()?.clone()))).collect();
+            axes.extend(rule.terms.iter().filter(|(name, _)| axis(name).is_some()).map(|(name, value)| (name.clone(), value.clone())));
             let revisions = wanted.clone().map_or_else(|| target.revisions.clone(), |revision| vec![revision]);
             cells.extend(revisions.iter().map(|revision| blank(target, revision, axes.clone())));
         }
@@ -102,63 +111,122 @@ impl Matrix {
                 cell.axis("compiler")
             )));
         }
+        let family = if cell.dbms == Dbms::Postgres { Family::Postgres } else { Family::Mysql };
+        let mut default = |name: &str, value: &str| {
+            let entry = cell.axes.entry(name.to_owned()).or_default();
+            if entry.is_empty() {
+                value.clone_into(entry);
+            }
+        };
+        default("build", if family == Family::Postgres { "def" } else { "rel" });
+        for axis in AXES.iter().filter(|axis| !axis.default.is_empty()) {
+            default(axis.name, axis.default);
+        }
+        let config = match (cell.dbms, cell.storage_engine()) {
+            (Dbms::Postgres, _) => "cx9a2a_small",
+            (_, Some(StorageEngine::Rocksdb)) => "cza1_small",
+            _ => "cz11a_small",
+        };
+        cell.axes.entry("config".to_owned()).or_insert_with(|| config.to_owned());
         for axis in AXES {
-            cell.axes.entry(axis.name.to_owned()).or_insert_with(|| axis.default.to_owned());
+            cell.axes.entry(axis.name.to_owned()).or_default();
+        }
+        self.agree(&cell, family)?;
+        if matches!(cell.source, SourceSpec::Installed { .. }) {
+            cell.axes.insert("build".to_owned(), INSTALLED.to_owned());
         }
         cell.patches = match cell.axis("patches") {
             "none" => Vec::new(),
             list => list.split('+').map(str::to_owned).collect(),
         };
-        cell.name = self.name_of(&cell);
+        cell.name = self.name_of(&cell).to_string();
         Ok(cell)
     }
 
-    /// `<dbms><version>_<build>[_lto][_<compiler>][_<patches>][_<flags>].<config>[.<run axes>]`,
-    /// after `facts/builds.md` section 6.1. A run axis shows only where the matrix varies it.
-    fn name_of(&self, cell: &Cell) -> String {
-        let mut name = match &cell.revision {
-            Revision::Version(version) => format!("{}{}_{}", cell.dbms.prefix(), version.replace('.', ""), cell.axis("build")),
-            Revision::Commit(commit) => format!("{}_{}_{}", cell.dbms.prefix(), cell.axis("build"), short(commit)),
+    /// Refuses values that the cell's dbms or source cannot have.
+    fn agree(&self, cell: &Cell, family: Family) -> Result<(), ConfigurationError> {
+        let refuse = |sentence: String| Err(self.error(&sentence));
+        let build = cell.axis("build");
+        if BUILD_CONFIGURATIONS.iter().any(|(name, of)| *name == build && *of != family) {
+            let known: Vec<_> = BUILD_CONFIGURATIONS.iter().filter(|(_, of)| *of == family).map(|(name, _)| *name).collect();
+            return refuse(format!("`{build}` is not a build configuration of {}; it has {}", cell.dbms, known.join(", ")));
+        }
+        if cell.dbms == Dbms::Postgres && cell.axis("engine") != "default" {
+            return refuse("postgres has one storage engine; take `engine` out of its target, or give the axis to the other targets only".to_owned());
+        }
+        if cell.dbms == Dbms::Mysql && cell.axis("engine") == "rocksdb" {
+            return refuse("upstream MySQL has no RocksDB; use dbms = \"myrocks\" or \"mariadb\"".to_owned());
+        }
+        if cell.dbms != Dbms::Myrocks && cell.axis("rocksdb") != "submodule" {
+            return refuse(format!("`rocksdb` replaces the submodule of FB MySQL, and {} has none; take it out", cell.dbms));
+        }
+        let unused = if family == Family::Postgres { "cmake" } else { "configure" };
+        if !cell.axis(unused).is_empty() {
+            return refuse(format!("{} is not built with {unused}, so its options in the axis `{unused}` would do nothing", cell.dbms));
+        }
+        let changed =
+            AXES.iter().filter(|axis| axis.kind == AxisKind::Build && !matches!(axis.name, "build")).find(|axis| cell.axis(axis.name) != axis.default);
+        match (&cell.source, changed) {
+            (SourceSpec::Installed { prefix }, Some(axis)) => {
+                refuse(format!("the server in {} is built already, so `{}` = \"{}\" cannot be asked of it", prefix.display(), axis.name, cell.axis(axis.name)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The cell's name; a run axis shows only where the matrix varies it.
+    fn name_of(&self, cell: &Cell) -> Name {
+        let varies = |axis: &str| {
+            let own = self.targets.iter().filter_map(|target| target.axes.get(axis));
+            own.chain(self.axes.get(axis)).any(|values| values.len() > 1)
         };
-        match cell.axis("lto") {
-            "full" => name.push_str("_lto"),
-            "thin" => name.push_str("_thinlto"),
-            _ => {}
+        let mut marks = Vec::new();
+        if cell.axis("engine") != "default" {
+            marks.push(cell.axis("engine").to_owned());
         }
-        if cell.axis("compiler") != "gcc" {
-            name.push('_');
-            name.push_str(&cell.axis("compiler").replace('-', ""));
-        }
-        for patch in &cell.patches {
-            name.push('_');
-            name.push_str(patch);
-        }
-        let flags = format!("{}\n{}", cell.axis("cflags"), cell.axis("configure"));
-        if flags.len() > 1 {
-            name.push_str("_x");
-            name.push_str(&blake3::hash(flags.as_bytes()).to_hex()[..6]);
-        }
-        name.push('.');
-        name.push_str(cell.axis("config"));
         for (axis, mark) in [("threads", "dop"), ("tables", "tabs"), ("rows", "rows")] {
-            if self.axes.get(axis).is_some_and(|values| values.len() > 1) {
-                name.push_str(&format!(".{mark}{}", cell.axis(axis)));
+            if varies(axis) {
+                marks.push(format!("{mark}{}", cell.axis(axis)));
             }
         }
-        name
+        let (version, commit) = match &cell.revision {
+            Revision::Version(version) => (version.clone(), None),
+            Revision::Commit(commit) => (cell.release.clone().unwrap_or_default(), Some(Name::commit_mark(commit))),
+        };
+        let free = ["march", "frame_pointers", "cflags", "cxxflags", "ldflags", "configure", "cmake"];
+        let flags: Vec<_> = free
+            .iter()
+            .filter(|name| axis(name).is_some_and(|axis| axis.default != cell.axis(name)))
+            .map(|name| format!("{name}={}", cell.axis(name)))
+            .collect();
+        Name {
+            dbms: cell.dbms,
+            version,
+            build: cell.axis("build").to_owned(),
+            lto: Some(cell.axis("lto")).filter(|lto| *lto != "off").unwrap_or_default().to_owned(),
+            compiler: Some(cell.axis("compiler")).filter(|compiler| *compiler != "gcc").unwrap_or_default().replace('-', ""),
+            date: cell.date.clone(),
+            commit,
+            rocksdb: Some(cell.axis("rocksdb")).filter(|rocksdb| *rocksdb != "submodule").map(Name::rocksdb_mark),
+            patches: cell.patches.clone(),
+            flags: (!flags.is_empty()).then(|| blake3::hash(flags.join("\n").as_bytes()).to_hex()[..6].to_owned()),
+            config: cell.axis("config").to_owned(),
+            marks,
+        }
     }
 }
 
 fn blank(target: &Target, revision: &Revision, axes: BTreeMap<String, String>) -> Cell {
-    let source = target.source.of(revision);
-    Cell { name: String::new(), dbms: target.dbms, revision: revision.clone(), source, patches: Vec::new(), axes }
-}
-
-/// A commit's id as ten digits, any other name with what a file name cannot hold replaced.
-fn short(commit: &str) -> String {
-    let hex = commit.len() >= 10 && commit.bytes().all(|c| c.is_ascii_hexdigit());
-    let text = if hex { &commit[..10] } else { commit };
-    text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
+    Cell {
+        name: String::new(),
+        dbms: target.dbms,
+        revision: revision.clone(),
+        source: target.source.of(target.dbms, revision),
+        release: target.release.clone(),
+        date: target.date.clone(),
+        patches: Vec::new(),
+        axes,
+    }
 }
 
 fn combinations(values: &[(&str, &[String])]) -> Vec<BTreeMap<String, String>> {
@@ -215,7 +283,7 @@ fn describe(cell: &Cell) -> String {
     let source = match &cell.source {
         SourceSpec::Git { remote } => remote.clone().unwrap_or_else(|| "git".to_owned()),
         SourceSpec::Debian { package, .. } => package.clone(),
-        SourceSpec::Path { path } => path.display().to_string(),
+        SourceSpec::Path { path } | SourceSpec::Installed { prefix: path } => path.display().to_string(),
     };
     format!("{} {} from {source}", cell.dbms, cell.revision)
 }

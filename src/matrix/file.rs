@@ -23,6 +23,12 @@ pub struct Target {
     pub revisions: Vec<Revision>,
     /// Where they come from.
     pub source: SourceKind,
+    /// Released version that commits belong to, such as `8.0.32`; checked against the tree.
+    pub release: Option<String>,
+    /// Day of the source, `yymmdd`, for the name.
+    pub date: Option<String>,
+    /// Axes of this target, in the place of the matrix' own.
+    pub axes: BTreeMap<&'static str, Vec<String>>,
 }
 
 /// A source as written; [`SourceKind::of`] completes it for one revision.
@@ -34,20 +40,27 @@ pub enum SourceKind {
     Debian { package: Option<String>, suite: Option<String> },
     /// A local tree.
     Path(PathBuf),
+    /// A server built elsewhere.
+    Installed(PathBuf),
 }
 
 impl SourceKind {
     /// The source of one revision.
     #[must_use]
-    pub fn of(&self, revision: &Revision) -> SourceSpec {
+    pub fn of(&self, dbms: Dbms, revision: &Revision) -> SourceSpec {
         match self {
             Self::Git(remote) => SourceSpec::Git { remote: remote.clone() },
             Self::Debian { package, suite } => {
                 let series = revision.text().split('.').next().unwrap_or_default();
-                let package = package.clone().unwrap_or_else(|| format!("postgresql-{series}"));
+                let package = package.clone().unwrap_or_else(|| match dbms {
+                    Dbms::Postgres => format!("postgresql-{series}"),
+                    Dbms::Mariadb => "mariadb".to_owned(),
+                    Dbms::Mysql | Dbms::Myrocks => format!("mysql-{}", revision.text().splitn(3, '.').take(2).collect::<Vec<_>>().join(".")),
+                });
                 SourceSpec::Debian { package, suite: suite.clone() }
             }
             Self::Path(path) => SourceSpec::Path { path: path.clone() },
+            Self::Installed(prefix) => SourceSpec::Installed { prefix: prefix.clone() },
         }
     }
 }
@@ -204,8 +217,24 @@ fn target(table: Reader, base: &Path) -> Option<Target> {
     if is_path && all.is_empty() {
         all.push(Revision::Commit("worktree".to_owned()));
     }
+    if matches!(source, Some(SourceKind::Installed(_))) && (all.len() != 1 || !matches!(all.first(), Some(Revision::Version(_)))) {
+        table.mistake("an installed server is one version; write versions = [\"...\"] with the one it says it is, such as 15 or 10.11.19");
+    }
+    let release = table.word("release").map(|word| word.text);
+    let date = table.word("date").map(|word| {
+        if word.text.len() != 6 || !word.text.bytes().all(|c| c.is_ascii_digit()) {
+            table.mistake_at(&word, &format!("`{}` is not a day of the form yymmdd", word.text));
+        }
+        word.text
+    });
+    let mut axes = BTreeMap::new();
+    for (section, kind) in [("build", AxisKind::Build), ("run", AxisKind::Run)] {
+        if let Some(own) = table.table(section) {
+            read_axes(own, kind, &mut axes);
+        }
+    }
     table.refuse_unknown();
-    Some(Target { dbms: dbms?, revisions: all, source: source? })
+    Some(Target { dbms: dbms?, revisions: all, source: source?, release, date, axes })
 }
 
 fn dbms(table: &Reader) -> Option<Dbms> {
@@ -230,13 +259,13 @@ fn plausible_revision(text: &str) -> bool {
 fn source(table: &Reader, base: &Path) -> Option<SourceKind> {
     let (kind, details) = match table.word_or_table("source") {
         None => {
-            table.mistake("`source` is missing; write \"git\", \"debian\", or { kind = \"path\", path = \"...\" }");
+            table.mistake("`source` is missing; write \"git\", \"debian\", { kind = \"path\", path = \"...\" }, or { kind = \"installed\", prefix = \"...\" }");
             return None;
         }
         Some(Ok(word)) => (word, None),
         Some(Err(details)) => {
             let Some(word) = details.word("kind") else {
-                details.mistake("`kind` is missing; write git, debian or path");
+                details.mistake("`kind` is missing; write git, debian, path or installed");
                 return None;
             };
             (word, Some(details))
@@ -253,9 +282,16 @@ fn source(table: &Reader, base: &Path) -> Option<SourceKind> {
             }
             path.map(|path| SourceKind::Path(base.join(path)))
         }
+        "installed" => {
+            let prefix = text("prefix");
+            if prefix.is_none() {
+                table.mistake_at(&kind, "`prefix` is missing; write { kind = \"installed\", prefix = \"/usr/lib/postgresql/15\" }");
+            }
+            prefix.map(|prefix| SourceKind::Installed(base.join(prefix)))
+        }
         other => {
-            let hint = nearest(other, ["git", "debian", "path"]).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-            table.mistake_at(&kind, &format!("there is no source `{other}`{hint} (known: git, debian, path)"));
+            let hint = nearest(other, ["git", "debian", "path", "installed"]).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+            table.mistake_at(&kind, &format!("there is no source `{other}`{hint} (known: git, debian, path, installed)"));
             None
         }
     };

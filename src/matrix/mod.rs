@@ -10,14 +10,16 @@ mod cell;
 mod expand;
 mod file;
 mod mistake;
+mod name;
 mod reader;
 mod workload;
 
 pub use axis::{AXES, Axis, AxisKind, axis};
-pub use cell::{Cell, Dbms, Revision, SourceSpec};
+pub use cell::{Cell, Dbms, Revision, SourceSpec, StorageEngine};
 pub use expand::pairs_along;
 pub use file::{BisectWindow, Matrix, SourceKind, Target};
 pub use mistake::{ConfigurationError, nearest};
+pub use name::Name;
 pub use workload::{Workload, WorkloadKind};
 
 #[cfg(test)]

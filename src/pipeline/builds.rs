@@ -103,7 +103,7 @@ impl BuildReport {
 
     fn there(planned: &Planned, outcome: Made, entry: Entry) -> Self {
         let seconds = if outcome == Made::Built { entry.manifest.story.seconds } else { 0.0 };
-        let log = entry.install.parent().map(|dir| dir.join("log"));
+        let log = entry.install.parent().filter(|_| !entry.foreign).map(|dir| dir.join("log"));
         Self { seconds, log, entry: Some(entry), ..Self::of(planned, outcome) }
     }
 
@@ -157,6 +157,9 @@ impl Workshop {
     }
 
     fn build_one(&self, planned: &Planned, surroundings: &Surroundings, observer: &dyn Observer) -> anyhow::Result<BuildReport> {
+        if let Some(entry) = &planned.ready_made {
+            return Ok(BuildReport::there(planned, Made::Hit, entry.clone()));
+        }
         let name = &planned.cell.name;
         let waiting = |holder: &crate::process::Holder| observer.say(&format!("{name}: waiting for {}", holder.0));
         match self.cache.lookup(&planned.inputs, &format!("building {name}"), &waiting)? {

@@ -62,7 +62,14 @@ impl Places {
     /// # Errors
     /// When it cannot be copied.
     pub fn installed(&self, entry: &Entry) -> anyhow::Result<PathBuf> {
-        if self.direct {
+        if entry.foreign {
+            anyhow::ensure!(
+                self.account.is_none() || Account::can_reach(&entry.install),
+                "the account that servers run under cannot reach the installed server in {}; make it readable, or name another account in DBISECT_USER",
+                entry.install.display()
+            );
+        }
+        if self.direct || entry.foreign {
             return Ok(entry.install.clone());
         }
         let installs = self.root.join("installs");

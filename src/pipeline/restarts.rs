@@ -19,7 +19,7 @@ use super::{Observer, Places, Workshop, make_dir, now, sentence};
 /// Seed of the loaded rows: the same on every build.
 const LOAD_SEED: u64 = 20_240_616;
 /// Raise it when data directories would be made differently.
-const DATA_FORMAT: u32 = 1;
+const DATA_FORMAT: u32 = 2;
 
 /// What to restart.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +65,7 @@ impl Workshop {
         observer: &dyn Observer,
     ) -> anyhow::Result<Ended> {
         let cell = restart.cell;
-        let config = ServerConfig::read(&self.configs, cell.dbms, cell.axis("config"))?;
+        let config = ServerConfig::read(&self.configs, cell.dbms, cell.axis("config"), cell.storage_engine())?;
         let install = Installation { dbms: cell.dbms, prefix: places.installed(restart.entry)? };
         let snapshot = self.loaded(restart, &install, &config, places, observer)?;
         let now = now();
@@ -81,7 +81,7 @@ impl Workshop {
         let id = store.begin_restart(&plan)?;
         begun(store, id)?;
         let started = Instant::now();
-        let result = run_steps(restart, &install, &snapshot, places, store, id);
+        let result = run_steps(restart, &install, &config, &snapshot, places, store, id);
         // An interrupted restart stays open in the database, and is done again.
         stop_if_interrupted()?;
         let seconds = started.elapsed().as_secs_f64();
@@ -102,7 +102,7 @@ impl Workshop {
     fn loaded(&self, restart: &Restart, install: &Installation, config: &ServerConfig, places: &Places, observer: &dyn Observer) -> anyhow::Result<PathBuf> {
         let cell = restart.cell;
         let load_plan = Load { tables: count(cell, "tables")?, rows: count(cell, "rows")?, seed: LOAD_SEED };
-        let name = json!([DATA_FORMAT, restart.entry.key, config.text, load_plan.tables, load_plan.rows, load_plan.seed]).to_string();
+        let name = json!([DATA_FORMAT, restart.entry.key, config.text, config.engine, load_plan.tables, load_plan.rows, load_plan.seed]).to_string();
         let name = blake3::hash(name.as_bytes()).to_hex()[..32].to_owned();
         let snapshot = places.data().join(&name);
         if snapshot.exists() {
@@ -120,7 +120,7 @@ impl Workshop {
         let data = area.dir.join("data");
         let make = || -> anyhow::Result<()> {
             initialise(install, config, &data, &area)?;
-            let mut server = start(install, &data, &area)?;
+            let mut server = start(install, config, &data, &area)?;
             load(&mut server, &load_plan, &area, &area.dir.join("load.log"))?;
             server.stop()
         };
@@ -145,11 +145,19 @@ fn count(cell: &Cell, axis: &str) -> anyhow::Result<u64> {
     cell.axis(axis).parse().with_context(|| format!("the cell {} has {axis} = `{}`, which is no number", cell.name, cell.axis(axis)))
 }
 
-fn run_steps(restart: &Restart, install: &Installation, snapshot: &Path, places: &Places, store: &mut Store, id: RestartId) -> anyhow::Result<()> {
+fn run_steps(
+    restart: &Restart,
+    install: &Installation,
+    config: &ServerConfig,
+    snapshot: &Path,
+    places: &Places,
+    store: &mut Store,
+    id: RestartId,
+) -> anyhow::Result<()> {
     let (_slot, area) = take_area(places, &format!("measuring {}", restart.cell.name))?;
     let data = area.dir.join("data");
     copy_data(snapshot, &data, area.account.as_ref())?;
-    let mut server = start(install, &data, &area)?;
+    let mut server = start(install, config, &data, &area)?;
     let result = restart.workload.steps.iter().try_for_each(|name| one_step(restart, name, &mut server, &area, store, id));
     // A step that failed because of an interrupt or a dead server has nothing to add by stopping.
     match result {

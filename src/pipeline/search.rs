@@ -1,6 +1,7 @@
 //! `bisect`: the search asks, the pipeline builds, measures and records.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
@@ -14,7 +15,7 @@ use crate::matrix::{Cell, ConfigurationError, Matrix, Revision, Workload};
 use crate::measure::{Metric, fingerprint};
 use crate::process::stop_if_interrupted;
 use crate::source::Commit;
-use crate::store::{BuildNote, SearchId, Store};
+use crate::store::{BuildNote, SearchId, SessionId, Store};
 
 use super::builds::{Limits, Made};
 use super::restarts::{Ended, Restart};
@@ -54,6 +55,9 @@ pub struct SearchOptions {
 struct Definition {
     options: SearchOptions,
     study: String,
+    /// The matrix file, absolute: server configurations and patches lie beside it.
+    #[serde(default)]
+    matrix: PathBuf,
     cell: Cell,
     workload: Workload,
     commits: Vec<Commit>,
@@ -86,6 +90,7 @@ pub fn start_search(
     let definition = Definition {
         classes: classes.collect(),
         study: matrix.name.clone(),
+        matrix: std::path::absolute(&matrix.path).context("the matrix file cannot be named")?,
         cell: cell.clone(),
         workload: Workload { steps: vec![options.step.clone()], ..matrix.workload.clone() },
         options,
@@ -116,6 +121,15 @@ pub fn resume_search(workshop: &Workshop, id: SearchId, limits: Limits, store: &
     Search { id, definition, workshop, matrix: &matrix }.go_on(limits, store, observer)
 }
 
+/// The matrix file that a search was begun with, for whoever resumes it from another directory.
+///
+/// # Errors
+/// When there is none of that number, or it cannot be read.
+pub fn matrix_of_search(id: SearchId, store: &Store) -> anyhow::Result<PathBuf> {
+    let definition: Definition = serde_json::from_str(&store.search(id)?.definition).context("the database holds a search that cannot be read")?;
+    Ok(definition.matrix)
+}
+
 /// What is known of a search: its answer, or where it stands.
 ///
 /// # Errors
@@ -124,7 +138,7 @@ pub fn show_search(id: SearchId, store: &Store) -> anyhow::Result<SearchReport> 
     let record = store.search(id)?;
     let definition: Definition = serde_json::from_str(&record.definition).context("the database holds a search that cannot be read")?;
     let question = definition.question();
-    let evidence = definition.evidence(id, store, &BTreeSet::new())?;
+    let evidence = definition.evidence(id, store, &BTreeSet::new(), None)?;
     let answer = match next(&question, &evidence) {
         Next::Stop(answer) => answer,
         Next::Measure { why, .. } => unfinished(&question, &evidence, &why),
@@ -157,7 +171,7 @@ pub fn replay(id: SearchId, store: &Store) -> anyhow::Result<Vec<String>> {
     let record = store.search(id)?;
     let definition: Definition = serde_json::from_str(&record.definition).context("the database holds a search that cannot be read")?;
     let question = definition.question();
-    let full = definition.evidence(id, store, &BTreeSet::new())?;
+    let full = definition.evidence(id, store, &BTreeSet::new(), None)?;
     let mut lines = Vec::new();
     let mut seen = Evidence { readings: Vec::new(), ..full.clone() };
     loop {
@@ -205,8 +219,11 @@ impl Definition {
         self.representative(class).id.chars().take(10).collect()
     }
 
-    fn evidence(&self, id: SearchId, store: &Store, cached: &BTreeSet<usize>) -> anyhow::Result<Evidence> {
+    /// What is known. Of doubtful readings only those of this session count against the host: it may
+    /// be quieter when a search is resumed.
+    fn evidence(&self, id: SearchId, store: &Store, cached: &BTreeSet<usize>, session: Option<SessionId>) -> anyhow::Result<Evidence> {
         let (readings, doubtful) = store.readings_of(id, &self.options.step, self.options.metric)?;
+        let doubtful = doubtful.into_iter().filter(|of| Some(*of) == session).count();
         if doubtful > MOST_DOUBTFUL + readings.len() {
             bail!(
                 "{doubtful} readings were doubtful and {} were not: the host is too disturbed to decide anything; `dbisect doctor` says what disturbs it, and `bisect resume {id}` goes on",
@@ -316,6 +333,7 @@ struct Search<'a> {
 
 impl Search<'_> {
     fn go_on(&self, limits: Limits, store: &mut Store, observer: &dyn Observer) -> anyhow::Result<SearchReport> {
+        self.workshop.check_configs(std::slice::from_ref(&self.definition.cell))?;
         let question = self.definition.question();
         let places = Places::new(self.workshop.cache())?;
         let session = store.begin_session(&fingerprint(places.root()), "bisect", &self.definition.study, &now())?;
@@ -323,7 +341,7 @@ impl Search<'_> {
         let mut entries: BTreeMap<usize, Entry> = BTreeMap::new();
         loop {
             stop_if_interrupted()?;
-            let evidence = self.definition.evidence(self.id, store, &cached)?;
+            let evidence = self.definition.evidence(self.id, store, &cached, Some(session))?;
             let classes = match next(&question, &evidence) {
                 Next::Stop(answer) => {
                     let report = self.definition.report(self.id, &question, &evidence, answer, store)?;
@@ -358,7 +376,7 @@ impl Search<'_> {
         for class in 0..=*last {
             stop_if_interrupted()?;
             if let Some(planned) = self.workshop.plan_offline(&self.cell_of(class)?)?
-                && self.workshop.cache().peek(&planned.key)?.is_some()
+                && self.workshop.ready(&planned)?.is_some()
             {
                 cached.insert(class);
             }

@@ -76,6 +76,7 @@ pub fn estimate(builds: usize, restarts: usize, workload: &Workload) -> f64 {
 /// report.
 pub fn run_study(workshop: &Workshop, study: &Study, store: &mut Store, observer: &dyn Observer) -> anyhow::Result<StudyReport> {
     let started = Instant::now();
+    workshop.check_configs(study.cells)?;
     let builds = workshop.build(study.cells, study.limits, observer)?;
     let entries: BTreeMap<&str, &Entry> = builds.iter().filter_map(|report| Some((report.cell.as_str(), report.entry.as_ref()?))).collect();
     let places = Places::new(workshop.cache())?;

@@ -376,7 +376,8 @@ impl Drop for Daemon {
 /// Waits for the end, the deadline or an interrupt, whichever comes first.
 fn wait(handle: &Handle, limit: Option<Duration>, started: Instant) -> Result<ExitStatus, Outcome> {
     loop {
-        match handle.try_wait() {
+        // Returns as soon as the child has ended: identifying a toolchain runs dozens of short ones.
+        match handle.wait_timeout(POLL) {
             Ok(Some(output)) => return Ok(output.status),
             Ok(None) => {}
             Err(error) => return Err(Outcome::Output(error)),
@@ -386,7 +387,6 @@ fn wait(handle: &Handle, limit: Option<Duration>, started: Instant) -> Result<Ex
             end_group(handle);
             return Err(over.map_or(Outcome::Interrupted, Outcome::Deadline));
         }
-        std::thread::sleep(POLL);
     }
 }
 

@@ -1,11 +1,13 @@
 //! Data directories as files: copied as snapshots and back, and removed.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 
 use crate::process::{Account, stop_if_interrupted};
+
+use super::Area;
 
 /// Copies the data directory of a stopped server, or an installation. Blocks are shared where the
 /// filesystem can (reflink), else copied; modes are kept and `account` becomes the owner. Nothing is
@@ -15,8 +17,8 @@ use crate::process::{Account, stop_if_interrupted};
 /// When `to` exists, `from` is no directory, a link leads out of `from`, something cannot be read or
 /// written, or the user interrupts. Nothing named `to` was made then, and nothing is left beside it.
 pub fn copy_data(from: &Path, to: &Path, account: Option<&Account>) -> anyhow::Result<()> {
-    anyhow::ensure!(from.is_dir(), "the directory {} that should be copied is not there", from.display());
-    anyhow::ensure!(!to.exists(), "{} exists already; remove it before another directory is copied to it", to.display());
+    ensure!(from.is_dir(), "the directory {} that should be copied is not there", from.display());
+    ensure!(!to.exists(), "{} exists already; remove it before another directory is copied to it", to.display());
     let half = half_made(to)?;
     // Left by a dbisect that was killed while it copied.
     remove_data(&half)?;
@@ -55,11 +57,7 @@ fn copy_one(entry: &walkdir::DirEntry, inner: &Path, target: &Path, account: Opt
     let kind = entry.file_type();
     if kind.is_symlink() {
         let link = std::fs::read_link(entry.path())?;
-        anyhow::ensure!(
-            stays_inside(inner, &link),
-            "it is a link to {}, outside of the directory, so a copy would share data with the original",
-            link.display()
-        );
+        ensure!(stays_inside(inner, &link), "it is a link to {}, outside of the directory, so a copy would share data with the original", link.display());
         std::os::unix::fs::symlink(link, target)?;
     } else if kind.is_dir() || kind.is_file() {
         if kind.is_dir() {
@@ -91,6 +89,19 @@ fn stays_inside(inner: &Path, link: &Path) -> bool {
         }
         Component::ParentDir | Component::RootDir | Component::Prefix(_) => false,
     })
+}
+
+/// Makes `data`, owned by the server's account. The account may be unable to make it itself.
+pub(super) fn make_empty(data: &Path, area: &Area) -> anyhow::Result<()> {
+    match std::fs::DirBuilder::new().mode(0o700).create(data) {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            let mut entries = std::fs::read_dir(data).with_context(|| format!("cannot list {}", data.display()))?;
+            ensure!(entries.next().is_none(), "a new data directory was to be made in {}, but there is something in it", data.display());
+        }
+        Err(error) => return Err(error).with_context(|| format!("cannot make the data directory {}", data.display())),
+    }
+    area.account.as_ref().map_or(Ok(()), |account| account.own(data))
 }
 
 /// Removes a data directory; one that is not there is removed already.
@@ -175,5 +186,15 @@ mod tests {
         let inside = |inner: &str, link: &str| stays_inside(Path::new(inner), Path::new(link));
         assert!(inside("base/link", "../pg_wal") && inside("link", "base/./1") && inside("a/b/link", "../../c"));
         assert!(!inside("link", "/base") && !inside("link", "../other") && !inside("a/link", "b/../../../c"));
+    }
+
+    #[test]
+    fn a_directory_with_something_in_it_is_not_initialised() {
+        let dir = tempfile::tempdir().unwrap();
+        let area = Area { dir: dir.path().to_owned(), account: None };
+        make_empty(&dir.path().join("new"), &area).unwrap();
+        make_empty(&dir.path().join("new"), &area).unwrap();
+        std::fs::write(dir.path().join("new/file"), "").unwrap();
+        assert!(make_empty(&dir.path().join("new"), &area).unwrap_err().to_string().contains("something in it"));
     }
 }

@@ -1,18 +1,19 @@
 //! Postgres: initdb, start, quiet, stop.
 
 use std::fmt::Write as _;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use nix::sys::signal::Signal;
 use postgres::{Client, NoTls};
 
-use crate::matrix::{ConfigurationError, Dbms};
+use crate::matrix::Dbms;
 use crate::process::{Program, interrupted, stop_if_interrupted};
 
+use super::config::leading_numbers;
+use super::data::make_empty;
 use super::running::{Endpoint, Quiet, RunningServer, Session, StopSignal, socket_dir};
 use super::{Area, Engine, Installation, ServerConfig};
 
@@ -43,10 +44,10 @@ pub(super) struct Postgres;
 
 impl Engine for Postgres {
     fn initialise(&self, install: &Installation, config: &ServerConfig, data: &Path, area: &Area) -> anyhow::Result<()> {
-        let version = program(install, "postgres", area).arg("--version").output().context("cannot ask the server for its version")?.output;
-        let major = major(&version)
-            .with_context(|| format!("`postgres --version` said `{}`, and a version such as `postgres (PostgreSQL) 16.3` is wanted", version.trim()))?;
-        let settings = settings(config, major)?;
+        let said = program(install, "postgres", area).arg("--version").output().context("cannot ask the server for its version")?.output;
+        let version = version_of(&said)
+            .with_context(|| format!("`postgres --version` said `{}`, and a version such as `postgres (PostgreSQL) 16.3` is wanted", said.trim()))?;
+        let settings = config.settings(&version)?;
         make_empty(data, area)?;
         program(install, "initdb", area)
             .arg("--pgdata")
@@ -63,7 +64,7 @@ impl Engine for Postgres {
         std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
     }
 
-    fn start(&self, install: &Installation, data: &Path, area: &Area) -> anyhow::Result<RunningServer> {
+    fn start(&self, install: &Installation, _config: &ServerConfig, data: &Path, area: &Area) -> anyhow::Result<RunningServer> {
         remove_stale_lock(data)?;
         let sockets = socket_dir(area.account.as_ref())?;
         let daemon = program(install, "postgres", area)
@@ -80,8 +81,14 @@ impl Engine for Postgres {
             .signal_on_death(Signal::SIGQUIT)
             .spawn()
             .context("cannot start the server")?;
-        let endpoint =
-            Endpoint { dbms: Dbms::Postgres, socket_dir: sockets.path().to_owned(), port: PORT, user: USER.to_owned(), database: DATABASE.to_owned() };
+        let endpoint = Endpoint {
+            dbms: Dbms::Postgres,
+            socket_dir: sockets.path().to_owned(),
+            port: PORT,
+            user: USER.to_owned(),
+            database: DATABASE.to_owned(),
+            engine: None,
+        };
         let started = Instant::now();
         loop {
             let error = match connect(&endpoint, OWN_DATABASE) {
@@ -117,60 +124,9 @@ fn program(install: &Installation, name: &str, area: &Area) -> Program {
         .mark(&area.dir)
 }
 
-/// Makes `data`, owned by the server's account. The account may be unable to make it itself.
-fn make_empty(data: &Path, area: &Area) -> anyhow::Result<()> {
-    match std::fs::DirBuilder::new().mode(0o700).create(data) {
-        Ok(()) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            let mut entries = std::fs::read_dir(data).with_context(|| format!("cannot list {}", data.display()))?;
-            ensure!(entries.next().is_none(), "a new data directory was to be made in {}, but there is something in it", data.display());
-        }
-        Err(error) => return Err(error).with_context(|| format!("cannot make the data directory {}", data.display())),
-    }
-    area.account.as_ref().map_or(Ok(()), |account| account.own(data))
-}
-
-fn major(version: &str) -> Option<u32> {
-    let word = version.split_whitespace().nth(2)?;
-    let end = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
-    word[..end].parse().ok()
-}
-
-/// The settings for a major version. A line that begins with `#@>=16 ` counts from 16 on, one with
-/// `#@<16 ` before it; to Postgres itself both are comments.
-fn settings(config: &ServerConfig, major: u32) -> Result<String, ConfigurationError> {
-    let mut kept = String::new();
-    for (index, line) in config.text.lines().enumerate() {
-        let setting = match line.strip_prefix("#@") {
-            None => Some(line),
-            Some(conditional) => {
-                let (holds, setting) = condition(conditional, major).ok_or_else(|| {
-                    ConfigurationError::new(format!(
-                        "line {} of the server configuration {} is `{line}`; after `#@` a condition on the major version and a setting are wanted, such as `#@>=16 name = value` or `#@<16 name = value`",
-                        index + 1,
-                        config.name
-                    ))
-                })?;
-                holds.then_some(setting)
-            }
-        };
-        if let Some(setting) = setting {
-            kept.push_str(setting);
-            kept.push('\n');
-        }
-    }
-    Ok(kept)
-}
-
-/// Whether the condition at the beginning holds, and the setting behind it.
-fn condition(text: &str, major: u32) -> Option<(bool, &str)> {
-    let (condition, setting) = text.split_once(' ')?;
-    let holds = match (condition.strip_prefix(">="), condition.strip_prefix('<')) {
-        (Some(from), _) => major >= from.parse().ok()?,
-        (None, Some(before)) => major < before.parse().ok()?,
-        (None, None) => return None,
-    };
-    setting.contains('=').then_some((holds, setting.trim()))
+/// Numbers of the version in what `postgres --version` says.
+fn version_of(said: &str) -> Option<Vec<u32>> {
+    leading_numbers(said.split_whitespace().nth(2)?)
 }
 
 /// Removes the lock file of a server that is gone: restored data may name a process id that by now
@@ -289,32 +245,12 @@ fn execute(client: &mut Client, statements: &str) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    fn config(text: &str) -> ServerConfig {
-        ServerConfig { name: "cx_test".to_owned(), text: text.to_owned() }
-    }
-
-    #[test]
-    fn settings_follow_the_major_version() {
-        let text = config("shared_buffers = 1GB\n#@>=13 autovacuum_vacuum_insert_scale_factor = 0.05\n#@<13 old = 1\n# a remark");
-        assert_eq!(settings(&text, 12).unwrap(), "shared_buffers = 1GB\nold = 1\n# a remark\n");
-        assert_eq!(settings(&text, 13).unwrap(), "shared_buffers = 1GB\nautovacuum_vacuum_insert_scale_factor = 0.05\n# a remark\n");
-    }
-
-    #[test]
-    fn a_condition_that_cannot_be_meant_is_refused_with_its_line() {
-        for line in ["#@16 a = 1", "#@>=x a = 1", "#@>=16", "#@>=16 a", "#@> 16 a = 1", "#@"] {
-            let error = settings(&config(&format!("a = 1\n{line}")), 16).unwrap_err().to_string();
-            assert!(error.contains("line 2") && error.contains("cx_test") && error.contains(line), "{error}");
-        }
-    }
-
     #[test]
     fn versions_are_read_from_what_postgres_says() {
-        assert_eq!(major("postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)\n"), Some(15));
-        assert_eq!(major("postgres (PostgreSQL) 17beta1"), Some(17));
-        assert_eq!(major("postgres (PostgreSQL) 11devel"), Some(11));
-        assert_eq!(major("nonsense"), None);
-        assert_eq!(major("postgres (PostgreSQL) devel"), None);
+        assert_eq!(version_of("postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)\n"), Some(vec![15, 18]));
+        assert_eq!(version_of("postgres (PostgreSQL) 17beta1"), Some(vec![17]));
+        assert_eq!(version_of("nonsense"), None);
+        assert_eq!(version_of("postgres (PostgreSQL) devel"), None);
     }
 
     #[test]
@@ -322,8 +258,9 @@ mod tests {
         let text = include_str!("../../matrices/configs/conf.diff.cx9a2a_small");
         // First major version of every setting of it that is younger than 10.
         let young = [("max_parallel_maintenance_workers", 11), ("autovacuum_vacuum_insert_scale_factor", 13), ("vacuum_buffer_usage_limit", 16)];
+        let config = ServerConfig { name: "cx9a2a_small".to_owned(), text: text.to_owned(), engine: None };
         for major in 10..=17 {
-            let kept = settings(&config(text), major).unwrap();
+            let kept = config.settings(&[major]).unwrap();
             for (name, since) in young {
                 assert_eq!(kept.contains(name), major >= since, "{name} in {major}");
             }
@@ -347,15 +284,5 @@ mod tests {
         server.kill().unwrap();
         server.wait().unwrap();
         assert!(error.contains("already runs") && lock.exists(), "{error}");
-    }
-
-    #[test]
-    fn a_directory_with_something_in_it_is_not_initialised() {
-        let dir = tempfile::tempdir().unwrap();
-        let area = Area { dir: dir.path().to_owned(), account: None };
-        make_empty(&dir.path().join("new"), &area).unwrap();
-        make_empty(&dir.path().join("new"), &area).unwrap();
-        std::fs::write(dir.path().join("new/file"), "").unwrap();
-        assert!(make_empty(&dir.path().join("new"), &area).unwrap_err().to_string().contains("something in it"));
     }
 }

@@ -9,8 +9,10 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use procfs::process::Process;
 
-use crate::matrix::Dbms;
+use crate::matrix::{Dbms, StorageEngine};
 use crate::process::{Account, Daemon};
+
+use super::mysql::SOCKET;
 
 /// Time that a broken server's main process, or a killed one's children, take to leave.
 const GONE_AFTER: Duration = Duration::from_millis(500);
@@ -26,12 +28,22 @@ pub struct Endpoint {
     pub dbms: Dbms,
     /// Directory of the Unix socket, which only the server's account can enter.
     pub socket_dir: PathBuf,
-    /// Number in the socket's name; no network port is opened.
+    /// Number in the socket's name (Postgres); no network port is opened.
     pub port: u16,
     /// Superuser, without a password.
     pub user: String,
     /// Database of the benchmark.
     pub database: String,
+    /// Storage engine of its tables; `None` for Postgres, which has one.
+    pub engine: Option<StorageEngine>,
+}
+
+impl Endpoint {
+    /// The socket itself, in the MySQL family.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.socket_dir.join(SOCKET)
+    }
 }
 
 /// What was done to quiet a server, and how that was verified.

@@ -11,6 +11,7 @@ use crate::process::{Held, Program};
 
 use super::history::{self, History};
 use super::sources::Environment;
+use super::submodule;
 use super::tree::{SourceTree, open, open_or_make};
 
 /// Longest time a fetch may take: the largest of these repositories have some gigabytes.
@@ -19,6 +20,8 @@ const FETCH_LIMIT: Duration = Duration::from_secs(4 * 3600);
 /// A remote and its mirror.
 #[derive(Clone, Debug)]
 pub struct Mirror {
+    /// Whose versions its tags are; `None` for a submodule.
+    dbms: Option<Dbms>,
     remote: String,
     store: PathBuf,
 }
@@ -36,12 +39,41 @@ const fn upstream(dbms: Dbms) -> &'static str {
 impl Mirror {
     /// The mirror of a dbms' remote: the environment's, else the matrix', else the upstream.
     pub fn new(cache: &Path, dbms: Dbms, remote: Option<&str>, environment: &Environment) -> Self {
-        let remote = environment.mirror(dbms).or(remote).unwrap_or_else(|| upstream(dbms)).to_owned();
+        Self::at(cache, Some(dbms), dbms.name(), environment.mirror(dbms.name()).or(remote).unwrap_or_else(|| upstream(dbms)))
+    }
+
+    /// The mirror of a submodule's remote: the environment's, else the one given.
+    pub fn of_submodule(cache: &Path, name: &str, remote: &str, environment: &Environment) -> Self {
+        Self::at(cache, None, name, environment.mirror(name).unwrap_or(remote))
+    }
+
+    fn at(cache: &Path, dbms: Option<Dbms>, name: &str, remote: &str) -> Self {
+        let remote = remote.to_owned();
         // A local path means the same directory from wherever it is named.
         let remote = std::fs::canonicalize(&remote).map_or(remote, |path| path.to_string_lossy().into_owned());
         let digest = blake3::hash(remote.as_bytes()).to_hex();
-        let store = cache.join("git").join(format!("{dbms}-{}.git", &digest[..8]));
-        Self { remote, store }
+        let store = cache.join("git").join(format!("{name}-{}.git", &digest[..8]));
+        Self { dbms, remote, store }
+    }
+
+    /// Where it is fetched from.
+    pub fn remote(&self) -> &str {
+        &self.remote
+    }
+
+    /// Its git directory.
+    pub fn store(&self) -> &Path {
+        &self.store
+    }
+
+    /// A commit by its id, branch or tag, without asking the remote.
+    pub fn commit(&self, name: &str) -> anyhow::Result<Resolved> {
+        resolve_commit(&open_or_make(&self.store)?, name)
+    }
+
+    /// Version that a commit of RocksDB says it is.
+    pub fn rocksdb_version(&self, commit: Oid) -> anyhow::Result<Option<String>> {
+        submodule::rocksdb_version(&open(&self.store)?, commit)
     }
 
     /// The tree of a revision if the mirror has it.
@@ -50,7 +82,7 @@ impl Mirror {
             return Ok(None);
         }
         let repository = open(&self.store)?;
-        match resolve(&repository, revision)? {
+        match self.resolve(&repository, revision)? {
             Resolved::Commit(id) => self.tree(&repository, revision, id).map(Some),
             Resolved::Absent(_) => Ok(None),
         }
@@ -59,10 +91,10 @@ impl Mirror {
     /// The tree of a revision, after a fetch when the mirror lacks it or it may have moved.
     pub fn obtain(&self, revision: &Revision, refresh: bool, say: &dyn Fn(&str)) -> anyhow::Result<SourceTree> {
         let repository = open_or_make(&self.store)?;
-        let mut found = resolve(&repository, revision)?;
+        let mut found = self.resolve(&repository, revision)?;
         if refresh || matches!(found, Resolved::Absent(_)) {
             self.fetch(say)?;
-            found = resolve(&repository, revision)?;
+            found = self.resolve(&repository, revision)?;
         }
         match found {
             Resolved::Commit(id) => self.tree(&repository, revision, id),
@@ -75,12 +107,12 @@ impl Mirror {
         let repository = open_or_make(&self.store)?;
         let mut fetched = false;
         let mut end = |text: &str| -> anyhow::Result<Oid> {
-            let revision = guess(text)?;
-            let mut found = resolve(&repository, &revision)?;
+            let revision = self.guess(text)?;
+            let mut found = self.resolve(&repository, &revision)?;
             if !fetched && (refresh || matches!(found, Resolved::Absent(_))) {
                 self.fetch(say)?;
                 fetched = true;
-                found = resolve(&repository, &revision)?;
+                found = self.resolve(&repository, &revision)?;
             }
             match found {
                 Resolved::Commit(id) => Ok(id),
@@ -91,7 +123,8 @@ impl Mirror {
         history::between(&repository, (good, good_id), (bad, bad_id))
     }
 
-    fn fetch(&self, say: &dyn Fn(&str)) -> anyhow::Result<()> {
+    /// Fetches all branches and tags.
+    pub fn fetch(&self, say: &dyn Fn(&str)) -> anyhow::Result<()> {
         let lock = self.store.with_extension("lock");
         let _held = Held::take(&lock, &format!("fetching {}", self.remote), &|holder| say(&format!("waiting for {}", holder.0)))?;
         say(&format!("fetching {}", self.remote));
@@ -112,6 +145,48 @@ impl Mirror {
         git.output()
             .with_context(|| format!("cannot fetch {}; a local mirror can be named in the matrix (remote) or in DBISECT_MIRROR_<DBMS>", self.remote))?;
         Ok(())
+    }
+
+    /// A word of the command line as a revision: what looks like a version and is no commit id is one.
+    fn guess(&self, text: &str) -> Result<Revision, ConfigurationError> {
+        let plausible = !text.is_empty() && text.len() <= 200 && !text.starts_with('-') && text.chars().all(|c| c.is_ascii_graphic()) && !text.contains("..");
+        if !plausible {
+            return Err(ConfigurationError::new(format!("`{text}` is neither a version nor the name of a commit")));
+        }
+        let version = text.contains('.') || text.contains("beta") || text.contains("rc") || text.len() <= 3;
+        Ok(if version && self.tag_of(text).is_some() { Revision::Version(text.to_owned()) } else { Revision::Commit(text.to_owned()) })
+    }
+
+    /// The tag of a released version; `None` when it is no version of this dbms.
+    fn tag_of(&self, version: &str) -> Option<String> {
+        match self.dbms? {
+            Dbms::Postgres => tag_of(version),
+            Dbms::Mysql => dotted(version).then(|| format!("mysql-{version}")),
+            Dbms::Mariadb => dotted(version).then(|| format!("mariadb-{version}")),
+            Dbms::Myrocks => None,
+        }
+    }
+
+    fn resolve(&self, repository: &Repository, revision: &Revision) -> anyhow::Result<Resolved> {
+        match (revision, self.dbms) {
+            (Revision::Commit(text), _) => resolve_commit(repository, text),
+            (Revision::Version(version), Some(Dbms::Postgres)) => resolve_version(repository, version),
+            (Revision::Version(version), dbms) => {
+                let name = dbms.map_or("a submodule", Dbms::name);
+                let tag = self.tag_of(version).ok_or_else(|| {
+                    let hint = if dbms == Some(Dbms::Myrocks) {
+                        "FB MySQL has no releases; write revisions = [\"59f03d5a\"] with release = \"8.0.32\""
+                    } else {
+                        "a commit, branch or tag goes into `revisions`"
+                    };
+                    ConfigurationError::new(format!("`{version}` is not a released version of {name}; {hint}"))
+                })?;
+                match repository.find_reference(&format!("refs/tags/{tag}")) {
+                    Ok(reference) => Ok(Resolved::Commit(reference.peel_to_commit()?.id())),
+                    Err(_) => Ok(Resolved::Absent(format!("there is no tag {tag}{}", near_tags(repository, &tag)))),
+                }
+            }
+        }
     }
 
     fn tree(&self, repository: &Repository, revision: &Revision, id: Oid) -> anyhow::Result<SourceTree> {
@@ -142,27 +217,25 @@ impl Mirror {
 }
 
 /// What a mirror knows of a revision.
-enum Resolved {
+pub enum Resolved {
+    /// Here.
     Commit(Oid),
     /// Not here; the sentence says what was looked for and what is near it.
     Absent(String),
 }
 
-/// A word of the command line as a revision: what looks like a version and is no commit id is one.
-fn guess(text: &str) -> Result<Revision, ConfigurationError> {
-    let plausible = !text.is_empty() && text.len() <= 200 && !text.starts_with('-') && text.chars().all(|c| c.is_ascii_graphic()) && !text.contains("..");
-    if !plausible {
-        return Err(ConfigurationError::new(format!("`{text}` is neither a version nor the name of a commit")));
-    }
-    let version = text.contains('.') || text.contains("beta") || text.contains("rc") || text.len() <= 3;
-    Ok(if version && tag_of(text).is_some() { Revision::Version(text.to_owned()) } else { Revision::Commit(text.to_owned()) })
+/// Three numbers with dots between them.
+fn dotted(version: &str) -> bool {
+    version.split('.').count() == 3 && version.split('.').all(|part| !part.is_empty() && part.bytes().all(|c| c.is_ascii_digit()))
 }
 
-fn resolve(repository: &Repository, revision: &Revision) -> anyhow::Result<Resolved> {
-    match revision {
-        Revision::Version(version) => resolve_version(repository, version),
-        Revision::Commit(text) => resolve_commit(repository, text),
-    }
+/// Tags of the same series, for a message.
+fn near_tags(repository: &Repository, tag: &str) -> String {
+    let series = tag.rsplit_once('.').map_or(tag, |(series, _)| series);
+    let names = repository.tag_names(Some(&format!("{series}.*"))).ok();
+    let mut near: Vec<String> = names.iter().flat_map(|names| names.iter()).flatten().flatten().map(str::to_owned).collect();
+    near.sort_by_key(|name| minor(name));
+    if near.is_empty() { String::new() } else { format!(" (there are: {})", near.join(", ")) }
 }
 
 /// Postgres' tag of a version: `16.3` is `REL_16_3`, `17beta1` is `REL_17_BETA1`, `9.6.24` is

@@ -13,10 +13,13 @@ mod git;
 mod history;
 mod local;
 mod patch;
+mod relocate;
 mod sources;
+mod submodule;
 mod tree;
+mod version;
 
 pub use history::{Commit, History};
 pub use patch::AppliedPatch;
 pub use sources::{Environment, Sources};
-pub use tree::{SourceTree, postgres_version};
+pub use tree::SourceTree;

@@ -1,15 +1,14 @@
 //! Our own patches: a header that says why and for what, then a diff that must apply cleanly.
 
-use std::cell::Cell as Counter;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use git2::{ApplyOptions, Diff, Oid, Repository};
+use git2::{Diff, Oid, Repository};
 use serde::{Deserialize, Serialize};
 
 use crate::matrix::{Cell, ConfigurationError};
 
-use super::sources::version_of;
+use super::relocate::relocate;
 use super::tree::{SourceTree, open};
 
 /// A patch that was applied.
@@ -32,18 +31,27 @@ struct PatchFile {
     diff: String,
 }
 
-/// Applies the patches that the cell asks for and whose range covers the tree.
+/// Applies what the cell needs: the patches without which such a tree would not compile here
+/// (`<dbms>/always/`), then those that it asks for. A patch whose range does not cover the tree is
+/// not applied; one that covers it must apply.
 pub(super) fn apply(mut tree: SourceTree, cell: &Cell, patches: &Path) -> anyhow::Result<SourceTree> {
-    if cell.patches.is_empty() {
+    let dir = patches.join(cell.dbms.name());
+    let mut files = patch_files(&dir.join("always"), cell)?;
+    for name in &cell.patches {
+        let several = patch_files(&dir.join(name), cell)?;
+        if several.is_empty() { files.push(read(&dir.join(format!("{name}.patch")), cell, &dir)?) } else { files.extend(several) }
+    }
+    if files.is_empty() {
         return Ok(tree);
     }
-    let version = version_of(cell.dbms, &tree)?;
-    for name in &cell.patches {
-        let file = read(patches, cell, name)?;
+    let version = tree.version.clone().context("the version of a tree is read before its patches are applied")?;
+    for file in files {
         let repository = open(&tree.store)?;
         if covers(&file, &version, tree.commit.as_deref(), &repository)? {
-            tree.tree = apply_one(&repository, &tree.tree, &file)
-                .with_context(|| format!("the patch {name} covers {} (Range: {}) and must apply", tree.described, file.range))?
+            let diff = relocate(&file.diff, &|path| tree.read(path));
+            tree.tree = diff
+                .and_then(|diff| apply_one(&repository, &tree.tree, &file.name, &diff))
+                .with_context(|| format!("the patch {} covers {} (Range: {}) and must apply", file.name, tree.described, file.range))?
                 .to_string();
             tree.patches.push(AppliedPatch { name: file.name, digest: file.digest, why: file.why });
         }
@@ -51,12 +59,33 @@ pub(super) fn apply(mut tree: SourceTree, cell: &Cell, patches: &Path) -> anyhow
     Ok(tree)
 }
 
-fn read(patches: &Path, cell: &Cell, name: &str) -> anyhow::Result<PatchFile> {
-    let dir = patches.join(cell.dbms.name());
-    let path = dir.join(format!("{name}.patch"));
-    let text = std::fs::read_to_string(&path).map_err(|error| {
-        let mut there: Vec<_> = std::fs::read_dir(&dir)
-            .map(|entries| entries.flatten().filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".patch").map(str::to_owned)).collect())
+/// The patches of a directory, by name; none when there is no such directory.
+fn patch_files(dir: &Path, cell: &Cell) -> anyhow::Result<Vec<PatchFile>> {
+    let entries = match std::fs::read_dir(dir) {
+        Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => return Ok(Vec::new()),
+        entries => entries.with_context(|| format!("cannot list {}", dir.display()))?,
+    };
+    let mut paths =
+        entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>().with_context(|| format!("cannot list {}", dir.display()))?;
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "patch"));
+    paths.sort();
+    paths.iter().map(|path| read(path, cell, dir)).collect()
+}
+
+/// Reads one patch file; `dir` is where others of its kind are, for the message.
+fn read(path: &Path, cell: &Cell, dir: &Path) -> anyhow::Result<PatchFile> {
+    // Within a patch's own directory the directory's name comes first: `hack100/unlimited`.
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let name = if dir.ends_with(cell.dbms.name()) { stem } else { format!("{}/{stem}", dir.file_name().unwrap_or_default().to_string_lossy()) };
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let mut there: Vec<_> = std::fs::read_dir(dir)
+            .map(|entries| {
+                let named = |entry: std::fs::DirEntry| {
+                    let name = entry.file_name().into_string().ok()?;
+                    if entry.path().is_dir() { (name != "always").then_some(name) } else { name.strip_suffix(".patch").map(str::to_owned) }
+                };
+                entries.flatten().filter_map(named).collect()
+            })
             .unwrap_or_default();
         there.sort();
         let there = if there.is_empty() { "there is none".to_owned() } else { format!("there are: {}", there.join(", ")) };
@@ -87,36 +116,40 @@ fn read(patches: &Path, cell: &Cell, name: &str) -> anyhow::Result<PatchFile> {
     if diff.is_empty() {
         bail!(ConfigurationError::new(format!("the patch {} has a header and no diff", path.display())));
     }
-    Ok(PatchFile { name: name.to_owned(), digest: blake3::hash(text.as_bytes()).to_hex().to_string(), why, range, diff: diff.to_owned() })
+    Ok(PatchFile { name, digest: blake3::hash(text.as_bytes()).to_hex().to_string(), why, range, diff: diff.to_owned() })
 }
 
-/// Major version, stage (devel, beta, rc, release), number within it.
-type Order = (u32, u32, u32);
+/// Major version, stage (devel, beta, rc, release), and two numbers within it.
+type Order = (u32, u32, u32, u32);
 
-/// A version in an order: 17devel < 17beta1 < 17rc1 < 17.0.
+/// A version in an order: 17devel < 17beta1 < 17rc1 < 17.0; 8.0.21 < 8.0.28.
 fn ordered(version: &str) -> Option<Order> {
     let end = version.find(|c: char| !c.is_ascii_digit()).unwrap_or(version.len());
     let major = version[..end].parse().ok()?;
     let rest = &version[end..];
     let number = |text: &str| text.parse().ok();
     if let Some(minor) = rest.strip_prefix('.') {
-        return Some((major, 3, number(minor)?));
+        let (minor, patch) = minor.split_once('.').unwrap_or((minor, "0"));
+        return Some((major, 3, number(minor)?, number(patch)?));
     }
     if let Some(number) = rest.strip_prefix("beta").map(number) {
-        return Some((major, 1, number?));
+        return Some((major, 1, number?, 0));
     }
     if let Some(number) = rest.strip_prefix("rc").map(number) {
-        return Some((major, 2, number?));
+        return Some((major, 2, number?, 0));
     }
-    (rest == "devel").then_some((major, 0, 0))
+    (rest == "devel").then_some((major, 0, 0, 0))
 }
 
-/// The versions that one word of a range stands for, first and last: `15` is all of 15.
+/// The versions that one word of a range stands for, first and last: `15` is all of 15, `8.0` all of
+/// 8.0.
 fn bounds(word: &str) -> Option<(Order, Order)> {
     if let Ok(major) = word.parse::<u32>() {
-        return Some(((major, 0, 0), (major, 3, u32::MAX)));
+        return Some(((major, 0, 0, 0), (major, 3, u32::MAX, u32::MAX)));
     }
-    ordered(word).map(|one| (one, one))
+    let one = ordered(word)?;
+    let series = one.1 == 3 && word.split('.').count() == 2;
+    Some((one, if series { (one.0, one.1, one.2, u32::MAX) } else { one }))
 }
 
 /// Whether the patch's range covers a tree: `any`, versions (`16`, `17beta1`, `11.19-11.22`), git
@@ -153,44 +186,11 @@ fn covers(file: &PatchFile, version: &str, commit: Option<&str>, repository: &Re
     Ok(false)
 }
 
-fn apply_one(repository: &Repository, tree: &str, file: &PatchFile) -> anyhow::Result<Oid> {
+fn apply_one(repository: &Repository, tree: &str, name: &str, diff: &str) -> anyhow::Result<Oid> {
     let tree = repository.find_tree(Oid::from_str(tree)?)?;
-    let diff = Diff::from_buffer(file.diff.as_bytes()).with_context(|| format!("the patch {} is not a diff that git understands", file.name))?;
-    let mut index = match repository.apply_to_tree(&tree, &diff, None) {
-        Ok(index) => index,
-        Err(error) => bail!("{}", failed_hunk(repository, &tree, &diff, &error)),
-    };
+    let diff = Diff::from_buffer(diff.as_bytes()).with_context(|| format!("the patch {name} is not a diff that git understands"))?;
+    let mut index = repository.apply_to_tree(&tree, &diff, None)?;
     Ok(index.write_tree_to(repository)?)
-}
-
-/// Names the first hunk that does not apply, by applying one more each time.
-fn failed_hunk(repository: &Repository, tree: &git2::Tree, diff: &Diff, error: &git2::Error) -> String {
-    let mut hunks = Vec::new();
-    let listed = diff.foreach(
-        &mut |_, _| true,
-        None,
-        Some(&mut |delta, hunk| {
-            let path = delta.new_file().path().map_or_else(String::new, |path| path.display().to_string());
-            hunks.push(format!("{path}: {}", String::from_utf8_lossy(hunk.header()).trim()));
-            true
-        }),
-        None,
-    );
-    if listed.is_err() {
-        return error.message().to_owned();
-    }
-    for (last, name) in hunks.iter().enumerate() {
-        let seen = Counter::new(0);
-        let mut options = ApplyOptions::new();
-        options.hunk_callback(|_| {
-            seen.set(seen.get() + 1);
-            seen.get() <= last + 1
-        });
-        if repository.apply_to_tree(tree, diff, Some(&mut options)).is_err() {
-            return format!("hunk {} of {} does not apply: {name}", last + 1, hunks.len());
-        }
-    }
-    error.message().to_owned()
 }
 
 #[cfg(test)]
@@ -219,6 +219,10 @@ mod tests {
             ("17beta1-17", "17.2", true),
             ("12, 14", "13.4", false),
             ("12, 14", "14.1", true),
+            ("8.0", "8.0.37", true),
+            ("8.0", "8.4.0", false),
+            ("5.7.10-5.7.17", "5.7.17", true),
+            ("5.7.10-5.7.17", "5.7.20", false),
         ] {
             assert_eq!(covered(range, version), wanted, "{range} {version}");
         }

@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::matrix::{Cell, ConfigurationError, Dbms, SourceSpec};
+use anyhow::Context;
+
+use crate::matrix::{Cell, ConfigurationError, SourceSpec};
 
 use super::history::History;
-use super::tree::{SourceTree, postgres_version};
-use super::{debian, git, local, patch};
+use super::tree::SourceTree;
+use super::version::version_of;
+use super::{debian, git, local, patch, submodule};
 
 /// The part of the process environment that sources listen to, handed in so that tests need not
 /// change their own.
@@ -21,10 +24,10 @@ impl Environment {
         Self(std::env::vars().filter(|(name, _)| name.starts_with("DBISECT_MIRROR_")).collect())
     }
 
-    /// Mirror that overrides every remote of a dbms.
+    /// Mirror that overrides every remote of a dbms or a submodule, by its name.
     #[must_use]
-    pub fn mirror(&self, dbms: Dbms) -> Option<&str> {
-        self.0.get(&format!("DBISECT_MIRROR_{}", dbms.name().to_uppercase())).map(String::as_str).filter(|value| !value.is_empty())
+    pub fn mirror(&self, name: &str) -> Option<&str> {
+        self.0.get(&format!("DBISECT_MIRROR_{}", name.to_uppercase())).map(String::as_str).filter(|value| !value.is_empty())
     }
 }
 
@@ -60,8 +63,11 @@ impl Sources {
             SourceSpec::Git { .. } => self.mirror(cell)?.locate(&cell.revision)?,
             SourceSpec::Debian { package, suite } => debian::locate(&self.cache, package, suite.as_deref(), &cell.revision)?,
             SourceSpec::Path { path } => Some(local::import(&self.cache, path)?),
+            SourceSpec::Installed { prefix } => return Err(no_source(prefix).into()),
         };
-        tree.map(|tree| patch::apply(tree, cell, &self.patches)).transpose()
+        let Some(tree) = tree else { return Ok(None) };
+        let Some(tree) = submodule::graft(tree, cell, &self.cache, &self.environment, None)? else { return Ok(None) };
+        self.finish(tree, cell).map(Some)
     }
 
     /// The tree of a cell, fetched where it is missing. `say` is told what takes time.
@@ -78,7 +84,23 @@ impl Sources {
             SourceSpec::Git { .. } => self.mirror(cell)?.obtain(&cell.revision, self.refresh, say)?,
             SourceSpec::Debian { package, suite } => debian::obtain(&self.cache, package, suite.as_deref(), &cell.revision, say)?,
             SourceSpec::Path { path } => local::import(&self.cache, path)?,
+            SourceSpec::Installed { prefix } => return Err(no_source(prefix).into()),
         };
+        let tree = submodule::graft(tree, cell, &self.cache, &self.environment, Some(say))?.context("a submodule is still missing after it was fetched")?;
+        self.finish(tree, cell)
+    }
+
+    /// Reads the version, which must be the one that the matrix says, and applies patches.
+    fn finish(&self, mut tree: SourceTree, cell: &Cell) -> anyhow::Result<SourceTree> {
+        let version = version_of(cell.dbms, &tree)?;
+        if let Some(release) = cell.release.as_ref().filter(|release| **release != version) {
+            return Err(ConfigurationError::new(format!(
+                "the cell {} is said to be release {release}, but {} says that it is {version}",
+                cell.name, tree.described
+            ))
+            .into());
+        }
+        tree.version = Some(version);
         patch::apply(tree, cell, &self.patches)
     }
 
@@ -94,6 +116,7 @@ impl Sources {
                 Err(ConfigurationError::new(format!("the Debian source package {package} has no history to bisect; use a [[target]] with source = \"git\""))
                     .into())
             }
+            SourceSpec::Installed { prefix } => Err(no_source(prefix).into()),
             SourceSpec::Path { path } => Err(ConfigurationError::new(format!(
                 "the local tree {} is one revision and cannot be bisected; if it is a git checkout, write source = {{ kind = \"git\", remote = \"{}\" }}",
                 path.display(),
@@ -111,10 +134,6 @@ impl Sources {
     }
 }
 
-/// Version of a tree, whatever the dbms.
-pub(super) fn version_of(dbms: Dbms, tree: &SourceTree) -> anyhow::Result<String> {
-    match dbms {
-        Dbms::Postgres => postgres_version(tree),
-        Dbms::Mysql | Dbms::Myrocks | Dbms::Mariadb => Err(ConfigurationError::new(format!("the version of a {dbms} tree cannot be read yet")).into()),
-    }
+fn no_source(prefix: &Path) -> ConfigurationError {
+    ConfigurationError::new(format!("the server in {} is installed already and has no source to fetch, patch or bisect", prefix.display()))
 }

@@ -147,16 +147,3 @@ pub(super) fn open_or_make(store: &Path) -> anyhow::Result<Repository> {
     std::fs::create_dir_all(store).with_context(|| format!("cannot make the directory {}", store.display()))?;
     Repository::init_bare(store).with_context(|| format!("cannot make the git directory {}", store.display()))
 }
-
-/// Version that a Postgres tree says it is, from `PACKAGE_VERSION` in its configure script.
-///
-/// # Errors
-/// When the tree has no such line.
-pub fn postgres_version(tree: &SourceTree) -> anyhow::Result<String> {
-    let configure = tree.read("configure")?.with_context(|| format!("{} has no file `configure`, so it is not a Postgres source tree", tree.described))?;
-    configure
-        .lines()
-        .find_map(|line| line.strip_prefix("PACKAGE_VERSION='").and_then(|rest| rest.strip_suffix('\'')))
-        .map(str::to_owned)
-        .with_context(|| format!("the file `configure` of {} does not say PACKAGE_VERSION, so it is not a Postgres source tree", tree.described))
-}

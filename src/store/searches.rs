@@ -7,7 +7,7 @@ use crate::bisect::Reading;
 use crate::matrix::ConfigurationError;
 use crate::measure::Metric;
 
-use super::restarts::RestartId;
+use super::restarts::{RestartId, SessionId};
 use super::schema::Store;
 
 /// A search in the database.
@@ -122,11 +122,11 @@ impl Store {
         Ok(())
     }
 
-    /// Readings of a search that count, in order of time, and how many were doubtful.
+    /// Readings of a search that count, in order of time, and the sessions of those that are doubtful.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub fn readings_of(&self, search: SearchId, step: &str, metric: Metric) -> anyhow::Result<(Vec<Reading>, usize)> {
+    pub fn readings_of(&self, search: SearchId, step: &str, metric: Metric) -> anyhow::Result<(Vec<Reading>, Vec<SessionId>)> {
         let sql = "
             SELECT search_restart.class, restart.id, restart.session, sample.value, step.doubt FROM search_restart
             JOIN restart ON restart.id = search_restart.restart JOIN step ON step.restart = restart.id JOIN sample ON sample.step = step.id
@@ -135,14 +135,14 @@ impl Store {
         let rows = statement.query_map(params![search, step, metric.name()], |row| {
             Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?, row.get::<_, Option<f64>>(3)?, row.get::<_, Option<String>>(4)?))
         })?;
-        let (mut readings, mut doubtful) = (Vec::new(), 0);
+        let (mut readings, mut doubtful) = (Vec::new(), Vec::new());
         for row in rows {
             let (class, restart, session, value, doubt) = row?;
             match (value, doubt) {
                 (Some(value), None) => {
                     readings.push(Reading { class: usize::try_from(class)?, sequence: u64::try_from(restart)?, session: u64::try_from(session)?, value })
                 }
-                _ => doubtful += 1,
+                _ => doubtful.push(session),
             }
         }
         Ok((readings, doubtful))

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::matrix::Dbms;
+use crate::matrix::{Dbms, StorageEngine};
 use crate::process::Program;
 use crate::server::{Area, Endpoint, RunningServer};
 
@@ -143,9 +143,10 @@ fn connection(endpoint: &Endpoint) -> Vec<String> {
         ],
         Dbms::Mysql | Dbms::Myrocks | Dbms::Mariadb => vec![
             "--db-driver=mysql".to_owned(),
-            format!("--mysql-socket={}", endpoint.socket_dir.join("mysql.sock").display()),
+            format!("--mysql-socket={}", endpoint.socket().display()),
             format!("--mysql-user={}", endpoint.user),
             format!("--mysql-db={}", endpoint.database),
+            format!("--mysql-storage-engine={}", endpoint.engine.unwrap_or(StorageEngine::Innodb).name()),
         ],
     }
 }
@@ -156,8 +157,14 @@ mod tests {
     use crate::workload::step;
 
     fn line(name: &str, warmup: u32, dir: &Path) -> String {
-        let endpoint =
-            Endpoint { dbms: Dbms::Postgres, socket_dir: "/tmp/dbisect-x".into(), port: 5432, user: "dbisect".to_owned(), database: "sbtest".to_owned() };
+        let endpoint = Endpoint {
+            dbms: Dbms::Postgres,
+            socket_dir: "/tmp/dbisect-x".into(),
+            port: 5432,
+            user: "dbisect".to_owned(),
+            database: "sbtest".to_owned(),
+            engine: None,
+        };
         let plan = StepPlan { step: step(name).unwrap(), threads: 4, tables: 2, rows: 1000, warmup, time: 20, seed: 7 };
         command(&plan, &endpoint, &Area { dir: dir.to_owned(), account: None }).unwrap().command_line()
     }
