@@ -16,6 +16,7 @@ step "build"
 cargo build --quiet
 step "packages"
 target/debug/dbisect doctor --fix
+target/debug/dbisect doctor matrices/installed.toml --fix
 step "fast tests"
 cargo test --quiet
 step "end to end, on a real Postgres"

@@ -6,6 +6,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -259,4 +260,60 @@ fn assert_names(answer: &serde_json::Value, planted: &Planted) {
         answer["tested"].as_array().is_some_and(|tested| tested.len() >= 4 && tested.iter().all(|one| one["commit"].is_string() && one["state"].is_string())),
         "{answer:#}"
     );
+}
+
+/// Servers of the distribution's packages: a real InnoDB, a real MyRocks and a real Postgres, and
+/// nothing is compiled.
+const INSTALLED: &str = r#"
+name = "installed-end-to-end"
+[[target]]
+dbms = "mariadb"
+versions = ["10.11"]
+source = { kind = "installed", prefix = "/usr" }
+[target.run]
+engine = ["innodb", "rocksdb"]
+[[target]]
+dbms = "postgres"
+versions = ["15"]
+source = { kind = "installed", prefix = "/usr/lib/postgresql/15" }
+[run]
+rows = 2000
+[workload]
+warmup = 1
+time = 1
+repeats = 2
+"#;
+
+#[test]
+#[ignore = "needs mariadb-server, mariadb-plugin-rocksdb, postgresql-15 and sysbench; run by tests/all.sh"]
+fn installed_servers_are_measured_and_compared() {
+    let bench = Bench::new("installed");
+    let matrix = bench.write("installed.toml", INSTALLED).display().to_string();
+    std::fs::create_dir_all(bench.dir.join("configs")).unwrap();
+    for config in ["my.cnf.cz11a_small", "my.cnf.cza1_small", "conf.diff.cx9a2a_small"] {
+        std::fs::copy(format!("matrices/configs/{config}"), bench.dir.join("configs").join(config)).unwrap();
+    }
+    let builds = bench.run("a.db", &["build", &matrix, "--json"]).json();
+    let builds = builds["builds"].as_array().unwrap();
+    assert!(builds.len() == 3 && builds.iter().all(|build| build["outcome"] == "hit"), "{builds:#?}");
+    // The two engines are one server.
+    let keys: BTreeSet<_> = builds.iter().map(|build| build["build_key"].as_str().unwrap()).collect();
+    assert_eq!(keys.len(), 2, "{builds:#?}");
+
+    let done = bench.run("a.db", &["run", &matrix]);
+    assert_eq!(done.code, Some(0), "{done:#?}");
+    let again = bench.run("a.db", &["run", &matrix, "--json"]).json();
+    assert_eq!((again["run"]["restarts"].as_u64(), again["run"]["resumed"].as_u64()), (Some(0), Some(6)), "{again:#}");
+
+    let compared = bench.run("a.db", &["compare", "--axis", "engine", "--cell", "ma*", "--json"]).json();
+    let rows = compared["rows"].as_array().unwrap();
+    let steps: BTreeSet<_> = rows.iter().map(|row| row["step"].as_str().unwrap()).collect();
+    assert!(steps.len() >= 6, "most of the eight steps give undoubted samples: {steps:?} of {compared:#}");
+    for row in rows {
+        assert!(row["cell"] != row["base_cell"] && row["relative"].as_f64().unwrap() > 0.0, "{row:#}");
+    }
+    // A wrong version is refused before anything runs.
+    let wrong = bench.write("wrong.toml", &INSTALLED.replace("\"10.11\"", "\"11.8\"")).display().to_string();
+    let refused = bench.run("b.db", &["run", &wrong]);
+    assert!(refused.code == Some(2) && refused.stderr.contains("wants version 11.8") && refused.stderr.contains("10.11"), "{refused:#?}");
 }

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use crate::matrix::{Cell, Dbms, SourceSpec};
+use crate::matrix::{Cell, Dbms, SourceSpec, StorageEngine};
 use crate::process::Program;
 
 use super::flags::Compiler;
+use super::installed::server_programs;
 use super::{mysql, postgres};
 
 /// One thing that must be there.
@@ -15,6 +16,8 @@ pub enum Need {
     Program(String),
     /// A C header.
     Header(String),
+    /// A file of a server that somebody else is to install.
+    File(String),
     /// A program that only makes things faster.
     Helpful(String),
 }
@@ -24,7 +27,7 @@ impl Need {
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
-            Self::Program(name) | Self::Header(name) | Self::Helpful(name) => name,
+            Self::Program(name) | Self::Header(name) | Self::File(name) | Self::Helpful(name) => name,
         }
     }
 }
@@ -40,7 +43,8 @@ pub fn needs(cells: &[Cell]) -> Vec<Need> {
     };
     for cell in cells {
         add(Need::Program("sysbench".to_owned()));
-        if matches!(cell.source, SourceSpec::Installed { .. }) {
+        if let SourceSpec::Installed { prefix } = &cell.source {
+            installed(cell, prefix).into_iter().for_each(&mut add);
             continue;
         }
         let compiler = cell.axis("compiler");
@@ -75,12 +79,23 @@ pub fn needs(cells: &[Cell]) -> Vec<Need> {
     needs
 }
 
+/// Files of an installed server: its program, and MariaDB's plugin where the engine needs it.
+fn installed(cell: &Cell, prefix: &Path) -> Vec<Need> {
+    let programs = server_programs(cell.dbms);
+    let program = programs.iter().find(|name| prefix.join(name).exists());
+    // Distributions have MariaDB's server in sbin.
+    let program = program.or(programs.get(1)).or(programs.first());
+    let plugin = (cell.dbms == Dbms::Mariadb && cell.storage_engine() == Some(StorageEngine::Rocksdb)).then_some("lib/mysql/plugin/ha_rocksdb.so");
+    program.copied().into_iter().chain(plugin).map(|name| Need::File(prefix.join(name).display().to_string())).collect()
+}
+
 /// Those that are not there.
 #[must_use]
 pub fn missing(needs: &[Need]) -> Vec<Need> {
     let there = |need: &Need| match need {
         Need::Program(name) | Need::Helpful(name) => which::which(name).is_ok(),
         Need::Header(name) => has_header(name),
+        Need::File(name) => Path::new(name).exists(),
     };
     needs.iter().filter(|need| !there(need)).cloned().collect()
 }
@@ -112,6 +127,15 @@ mod tests {
         for wanted in ["clang-14", "llvm-ar-14", "ld.lld", "git"] {
             assert!(clang.contains(&wanted.to_owned()), "{wanted} is missing from {clang:?}");
         }
+    }
+
+    #[test]
+    fn an_installed_server_needs_its_files_and_no_compiler() {
+        let text =
+            "[[target]]\ndbms = \"mariadb\"\nversions = [\"10.11\"]\nsource = { kind = \"installed\", prefix = \"/no/such\" }\n[run]\nengine = \"rocksdb\"";
+        let cells = Matrix::parse(text, Path::new("t.toml"), &[]).unwrap().cells().unwrap();
+        let names: Vec<_> = needs(&cells).iter().map(|need| need.name().to_owned()).collect();
+        assert_eq!(names, ["sysbench", "/no/such/sbin/mariadbd", "/no/such/lib/mysql/plugin/ha_rocksdb.so"]);
     }
 
     #[test]

@@ -47,6 +47,8 @@ const TABLE: &[(&str, [&str; 3])] = &[
     ("snappy-c.h", ["libsnappy-dev", "snappy-devel", "snappy"]),
     ("g++", ["g++", "gcc-c++", "gcc"]),
     ("clang++", ["clang", "clang", "clang"]),
+    ("/usr/sbin/mariadbd", ["mariadb-server", "mariadb-server", "mariadb"]),
+    ("/usr/lib/mysql/plugin/ha_rocksdb.so", ["mariadb-plugin-rocksdb", "mariadb-rocksdb-engine", "mariadb"]),
     ("apt-get", ["apt", "apt", "apt"]),
     ("pkg-config", ["pkg-config", "pkgconf-pkg-config", "pkgconf"]),
 ];
@@ -63,6 +65,12 @@ pub fn package(need: &Need, distribution: Distribution) -> Option<String> {
     let name = need.name();
     if let Some((_, packages)) = TABLE.iter().find(|(known, _)| *known == name) {
         return Some(packages[column].to_owned());
+    }
+    if let Some(series) = name.strip_prefix("/usr/lib/postgresql/").and_then(|rest| rest.split('/').next()) {
+        return (distribution == Distribution::Debian).then(|| format!("postgresql-{series}"));
+    }
+    if name.starts_with('/') {
+        return None;
     }
     // llvm-ar-14 is in Debian's llvm-14; compilers with a version are packages of that name.
     if let Some(version) = name.strip_prefix("clang++-") {
@@ -102,6 +110,9 @@ mod tests {
         assert_eq!(of(Need::Header("zlib.h".to_owned())), "zlib1g-dev");
         assert_eq!(of(Need::Program("llvm-ar-14".to_owned())), "llvm-14");
         assert_eq!(of(Need::Program("clang-14".to_owned())), "clang-14");
+        assert_eq!(of(Need::Program("clang++-14".to_owned())), "clang-14");
+        assert_eq!(of(Need::File("/usr/lib/postgresql/15/bin/postgres".to_owned())), "postgresql-15");
+        assert_eq!(package(&Need::File("/opt/mine/bin/mysqld".to_owned()), Distribution::Debian), None);
         assert_eq!(package(&Need::Header("lz4.h".to_owned()), Distribution::Fedora).unwrap(), "lz4-devel");
         assert_eq!(package(&Need::Program("make".to_owned()), Distribution::Other), None);
     }

@@ -51,6 +51,12 @@ impl Places {
         self.root.join("data")
     }
 
+    /// Logs of servers and clients that failed.
+    #[must_use]
+    pub fn logs(&self) -> PathBuf {
+        self.root.join("logs")
+    }
+
     /// Directory of all of these, for the host's fingerprint and the free space.
     #[must_use]
     pub fn root(&self) -> &Path {

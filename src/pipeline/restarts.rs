@@ -8,7 +8,7 @@ use anyhow::Context;
 use serde_json::json;
 
 use crate::cache::{Entry, WorkSlot};
-use crate::matrix::{Cell, Workload};
+use crate::matrix::{Cell, ConfigurationError, Workload};
 use crate::process::{Held, interrupted, stop_if_interrupted};
 use crate::server::{Area, Installation, RunningServer, ServerConfig, copy_data, initialise, remove_data, start};
 use crate::store::{RestartId, RestartPlan, SessionId, StepRecord, Store};
@@ -54,8 +54,8 @@ impl Workshop {
     /// told the restart's number before anything runs, so that it can be tied to a search.
     ///
     /// # Errors
-    /// When the user interrupts, nothing can be recorded, or the data cannot be loaded. What fails
-    /// within the restart is recorded as its failure instead.
+    /// When the user interrupts, nothing can be recorded, or the configuration cannot be meant. What
+    /// fails within the restart, loading its data included, is recorded as its failure instead.
     pub fn restart(
         &self,
         restart: &Restart,
@@ -67,7 +67,6 @@ impl Workshop {
         let cell = restart.cell;
         let config = ServerConfig::read(&self.configs, cell.dbms, cell.axis("config"), cell.storage_engine())?;
         let install = Installation { dbms: cell.dbms, prefix: places.installed(restart.entry)? };
-        let snapshot = self.loaded(restart, &install, &config, places, observer)?;
         let now = now();
         let plan = RestartPlan {
             session: restart.session,
@@ -80,6 +79,15 @@ impl Workshop {
         };
         let id = store.begin_restart(&plan)?;
         begun(store, id)?;
+        let snapshot = match self.loaded(restart, &install, &config, places, observer) {
+            Ok(snapshot) => snapshot,
+            Err(error) if interrupted() || error.downcast_ref::<ConfigurationError>().is_some() => return Err(error),
+            Err(error) => {
+                let sentence = sentence(&error);
+                store.end_restart(id, 0.0, Some(&sentence))?;
+                return Ok(Ended::Failed(sentence));
+            }
+        };
         let started = Instant::now();
         let result = run_steps(restart, &install, &config, &snapshot, places, store, id);
         // An interrupted restart stays open in the database, and is done again.
@@ -124,11 +132,27 @@ impl Workshop {
             load(&mut server, &load_plan, &area, &area.dir.join("load.log"))?;
             server.stop()
         };
-        make().with_context(|| format!("cannot load the data of {}", cell.name))?;
+        make().with_context(|| {
+            let kept = keep_logs(&area.dir, &places.logs().join(&name))
+                .map_or_else(|error| format!("the logs are lost: {error:#}"), |dir| format!("the logs are kept in {}", dir.display()));
+            format!("cannot load the data of {} ({kept})", cell.name)
+        })?;
         std::fs::rename(&data, &snapshot).with_context(|| format!("cannot keep the loaded data as {}", snapshot.display()))?;
         drop(slot);
         Ok(snapshot)
     }
+}
+
+/// Copies the logs of a work directory, which is emptied when it is left.
+fn keep_logs(from: &Path, to: &Path) -> anyhow::Result<PathBuf> {
+    make_dir(to)?;
+    for entry in std::fs::read_dir(from).with_context(|| format!("cannot list {}", from.display()))? {
+        let path = entry?.path();
+        if let Some(name) = path.file_name().filter(|_| path.extension().is_some_and(|extension| extension == "log")) {
+            std::fs::copy(&path, to.join(name)).with_context(|| format!("cannot copy {}", path.display()))?;
+        }
+    }
+    Ok(to.to_owned())
 }
 
 /// A private directory that the servers' account owns.
@@ -164,7 +188,11 @@ fn run_steps(
         Ok(()) => server.stop()?,
         Err(error) => {
             drop(server);
-            return Err(error);
+            let kept = keep_logs(&area.dir, &places.logs().join(format!("restart-{}", id.0)));
+            return Err(match kept {
+                Ok(dir) if !interrupted() => error.context(format!("the restart failed; its logs are kept in {}", dir.display())),
+                _ => error,
+            });
         }
     }
     remove_data(&data)

@@ -34,21 +34,22 @@ impl ServerConfig {
         Ok(Self { name: name.to_owned(), text, engine })
     }
 
-    /// The settings for a version, given as its numbers (`[8, 0, 37]`). A line that begins with
-    /// `#@>=8.0.30 ` counts from that version on, one with `#@<8.0.30 ` before it; to the servers
-    /// themselves both are comments.
+    /// The settings for a server, whose version is given as its numbers (`[8, 0, 37]`). A line that
+    /// begins with `#@>=8.0.30 ` counts from that version on, one with `#@<8.0.30 ` before it. A dbms
+    /// before it (`#@mariadb `, `#@mysql>=8.0.30 `) makes it count there only; `mysql` is upstream and
+    /// FB MySQL, whose versions mean the same. To the servers themselves all these are comments.
     ///
     /// # Errors
     /// [`ConfigurationError`] that names the line whose condition cannot be understood.
-    pub(super) fn settings(&self, version: &[u32]) -> Result<String, ConfigurationError> {
+    pub(super) fn settings(&self, dbms: Dbms, version: &[u32]) -> Result<String, ConfigurationError> {
         let mut kept = String::new();
         for (index, line) in self.text.lines().enumerate() {
             let setting = match line.strip_prefix("#@") {
                 None => Some(line),
                 Some(conditional) => {
-                    let (holds, setting) = condition(conditional, version).ok_or_else(|| {
+                    let (holds, setting) = condition(conditional, dbms, version).ok_or_else(|| {
                         ConfigurationError::new(format!(
-                            "line {} of the server configuration {} is `{line}`; after `#@` a condition on the version and a setting are wanted, such as `#@>=16 name = value` or `#@<8.0.30 name = value`",
+                            "line {} of the server configuration {} is `{line}`; after `#@` a condition on the version and a setting are wanted, such as `#@>=16 name = value`, `#@mysql<8.0.30 name = value` or `#@mariadb name = value`",
                             index + 1,
                             self.name
                         ))
@@ -66,14 +67,22 @@ impl ServerConfig {
 }
 
 /// Whether the condition at the beginning holds, and the setting behind it.
-fn condition<'t>(text: &'t str, version: &[u32]) -> Option<(bool, &'t str)> {
+fn condition<'t>(text: &'t str, dbms: Dbms, version: &[u32]) -> Option<(bool, &'t str)> {
     let (condition, setting) = text.split_once(' ')?;
-    let holds = match (condition.strip_prefix(">="), condition.strip_prefix('<')) {
+    let (of, bound) = condition.split_at(condition.find(['<', '>']).unwrap_or(condition.len()));
+    let of_this = match of {
+        "" => !bound.is_empty(),
+        "mysql" => matches!(dbms, Dbms::Mysql | Dbms::Myrocks),
+        "mariadb" => dbms == Dbms::Mariadb,
+        _ => return None,
+    };
+    let holds = match (bound.strip_prefix(">="), bound.strip_prefix('<')) {
         (Some(from), _) => !is_before(version, &numbers(from)?),
         (None, Some(before)) => is_before(version, &numbers(before)?),
-        (None, None) => return None,
+        (None, None) if of.is_empty() => return None,
+        (None, None) => true,
     };
-    setting.contains('=').then_some((holds, setting.trim()))
+    setting.contains('=').then_some((holds && of_this, setting.trim()))
 }
 
 fn numbers(text: &str) -> Option<Vec<u32>> {
@@ -103,19 +112,23 @@ mod tests {
     #[test]
     fn settings_follow_the_version() {
         let text = config("shared_buffers = 1GB\n#@>=13 autovacuum_vacuum_insert_scale_factor = 0.05\n#@<13 old = 1\n# a remark");
-        assert_eq!(text.settings(&[12, 19]).unwrap(), "shared_buffers = 1GB\nold = 1\n# a remark\n");
-        assert_eq!(text.settings(&[13]).unwrap(), "shared_buffers = 1GB\nautovacuum_vacuum_insert_scale_factor = 0.05\n# a remark\n");
+        assert_eq!(text.settings(Dbms::Postgres, &[12, 19]).unwrap(), "shared_buffers = 1GB\nold = 1\n# a remark\n");
+        assert_eq!(text.settings(Dbms::Postgres, &[13]).unwrap(), "shared_buffers = 1GB\nautovacuum_vacuum_insert_scale_factor = 0.05\n# a remark\n");
         let redo = config("#@>=8.0.30 innodb_redo_log_capacity = 1G\n#@<8.0.30 innodb_log_file_size = 512M");
-        assert_eq!(redo.settings(&[8, 0, 28]).unwrap(), "innodb_log_file_size = 512M\n");
-        assert_eq!(redo.settings(&[8, 0, 30]).unwrap(), "innodb_redo_log_capacity = 1G\n");
-        assert_eq!(redo.settings(&[9, 7]).unwrap(), "innodb_redo_log_capacity = 1G\n");
-        assert_eq!(redo.settings(&[5, 6, 51]).unwrap(), "innodb_log_file_size = 512M\n");
+        assert_eq!(redo.settings(Dbms::Mysql, &[8, 0, 28]).unwrap(), "innodb_log_file_size = 512M\n");
+        assert_eq!(redo.settings(Dbms::Mysql, &[8, 0, 30]).unwrap(), "innodb_redo_log_capacity = 1G\n");
+        let both = config("#@mysql>=8.0.30 a = 1\n#@mysql<8.0.30 b = 1\n#@mariadb c = 1");
+        let of = |dbms, version: &[u32]| both.settings(dbms, version).unwrap();
+        assert_eq!((of(Dbms::Mysql, &[8, 0, 37]), of(Dbms::Myrocks, &[8, 0, 28])), ("a = 1\n".to_owned(), "b = 1\n".to_owned()));
+        assert_eq!(of(Dbms::Mariadb, &[10, 11, 19]), "c = 1\n");
+        assert_eq!(redo.settings(Dbms::Mysql, &[9, 7]).unwrap(), "innodb_redo_log_capacity = 1G\n");
+        assert_eq!(redo.settings(Dbms::Mysql, &[5, 6, 51]).unwrap(), "innodb_log_file_size = 512M\n");
     }
 
     #[test]
     fn a_condition_that_cannot_be_meant_is_refused_with_its_line() {
-        for line in ["#@16 a = 1", "#@>=x a = 1", "#@>=16", "#@>=16 a", "#@> 16 a = 1", "#@>=8..1 a = 1", "#@"] {
-            let error = config(&format!("a = 1\n{line}")).settings(&[16]).unwrap_err().to_string();
+        for line in ["#@16 a = 1", "#@>=x a = 1", "#@>=16", "#@>=16 a", "#@> 16 a = 1", "#@>=8..1 a = 1", "#@oracle a = 1", "#@mysql a", "#@"] {
+            let error = config(&format!("a = 1\n{line}")).settings(Dbms::Postgres, &[16]).unwrap_err().to_string();
             assert!(error.contains("line 2") && error.contains("cx_test") && error.contains(line), "{error}");
         }
     }

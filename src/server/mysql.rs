@@ -48,7 +48,7 @@ pub(super) struct Mysql;
 impl Engine for Mysql {
     fn initialise(&self, install: &Installation, config: &ServerConfig, data: &Path, area: &Area) -> anyhow::Result<()> {
         let version = version(install, area)?;
-        let settings = config.settings(&version)?;
+        let settings = config.settings(install.dbms, &version)?;
         make_empty(data, area)?;
         let file = area.dir.join(CONFIG);
         std::fs::write(&file, settings).with_context(|| format!("cannot write {}", file.display()))?;

@@ -47,7 +47,7 @@ impl Engine for Postgres {
         let said = program(install, "postgres", area).arg("--version").output().context("cannot ask the server for its version")?.output;
         let version = version_of(&said)
             .with_context(|| format!("`postgres --version` said `{}`, and a version such as `postgres (PostgreSQL) 16.3` is wanted", said.trim()))?;
-        let settings = config.settings(&version)?;
+        let settings = config.settings(install.dbms, &version)?;
         make_empty(data, area)?;
         program(install, "initdb", area)
             .arg("--pgdata")
@@ -260,7 +260,7 @@ mod tests {
         let young = [("max_parallel_maintenance_workers", 11), ("autovacuum_vacuum_insert_scale_factor", 13), ("vacuum_buffer_usage_limit", 16)];
         let config = ServerConfig { name: "cx9a2a_small".to_owned(), text: text.to_owned(), engine: None };
         for major in 10..=17 {
-            let kept = config.settings(&[major]).unwrap();
+            let kept = config.settings(Dbms::Postgres, &[major]).unwrap();
             for (name, since) in young {
                 assert_eq!(kept.contains(name), major >= since, "{name} in {major}");
             }

@@ -13,7 +13,7 @@ use super::schema::Store;
 
 /// A restart in the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RestartId(pub(super) i64);
+pub struct RestartId(pub i64);
 
 /// A session in the database.
 pub type SessionId = i64;

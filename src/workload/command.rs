@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::matrix::{Dbms, StorageEngine};
+use crate::matrix::Dbms;
 use crate::process::Program;
 use crate::server::{Area, Endpoint, RunningServer};
 
@@ -68,6 +68,8 @@ pub fn load(server: &mut RunningServer, load: &Load, area: &Area, log: &Path) ->
         // would see other row counts than with a uniform one (`facts/workloads.md` section 1.2).
         .arg("--rand-type=uniform")
         .arg(format!("--rand-seed={}", load.seed))
+        // Only the script that creates the tables knows the option.
+        .args(endpoint.engine.map(|engine| format!("--mysql-storage-engine={}", engine.name())))
         .arg("--threads=1")
         .arg(format!("--events={}", load.tables))
         .arg("--time=0")
@@ -146,7 +148,6 @@ fn connection(endpoint: &Endpoint) -> Vec<String> {
             format!("--mysql-socket={}", endpoint.socket().display()),
             format!("--mysql-user={}", endpoint.user),
             format!("--mysql-db={}", endpoint.database),
-            format!("--mysql-storage-engine={}", endpoint.engine.unwrap_or(StorageEngine::Innodb).name()),
         ],
     }
 }
