@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use anyhow::Context;
 
 use crate::matrix::{Cell, ConfigurationError, Dbms};
+use crate::source::Archive;
 
 use super::failure::CONFIGURE;
 use super::flags::{Compiler, Flags};
@@ -26,8 +27,9 @@ const LEFT_OUT: [&str; 9] =
 pub fn keeps(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     let prose = name.starts_with("README") || matches!(name, "CONTRIBUTING.md" | ".gitignore" | ".gitattributes" | ".clang-format");
-    // cmake looks for these directories, and stops when their own lists are not there.
-    let list = name == "CMakeLists.txt" || path.starts_with("mysql-test/lib/My/SafeProcess/");
+    // cmake visits the test directory and stops when its lists and its own few files are not there.
+    let list =
+        name == "CMakeLists.txt" || path.strip_prefix("mysql-test/").is_some_and(|inner| !inner.contains('/') || inner.starts_with("lib/My/SafeProcess/"));
     list || !(prose || LEFT_OUT.iter().any(|tree| path.starts_with(tree)))
 }
 
@@ -54,10 +56,7 @@ pub fn recipe(cell: &Cell, version: &str, read: &ReadFile) -> anyhow::Result<Rec
     steps.push(series.cmake("compile", &options, &series.targets()));
     steps.extend(series.install());
     let binary = if cell.dbms == Dbms::Mariadb { "bin/mariadbd" } else { "bin/mysqld" };
-    let mut proof = series.flags.proof(&compiler, binary);
-    // gcc's and clang's records show the level that won; where the named configuration leaves it to
-    // the tree's own Release flags, it is -O3 for MySQL 5.7 and later and -O2 or -O3 for others.
-    proof.level = proof.level.filter(|_| series.flags.level.is_some());
+    let proof = series.flags.proof(&compiler, binary);
     Ok(Recipe {
         steps,
         env: BTreeMap::from([
@@ -68,6 +67,7 @@ pub fn recipe(cell: &Cell, version: &str, read: &ReadFile) -> anyhow::Result<Rec
         ]),
         tools: series.tools(),
         proof,
+        archives: series.boost(read)?.into_iter().collect(),
         compiled: ["sql", "storage/innobase", "storage/rocksdb", "rocksdb", "mysys", "strings", "vio"].map(str::to_owned).to_vec(),
     })
 }
@@ -165,8 +165,8 @@ impl Series<'_> {
             }
         } else {
             set("WITH_NUMA", "ON");
-            if let Some(boost) = boost(read)? {
-                set("WITH_BOOST", &boost);
+            if let Some(boost) = self.boost(read)? {
+                set("WITH_BOOST", &format!("{{work}}/archives/{}", boost.name));
             }
         }
         if self.is_before((8, 0, 0)) {
@@ -227,6 +227,12 @@ impl Series<'_> {
             .into());
         }
         Ok("system".to_owned())
+    }
+
+    /// The archive with boost, unless the tree or the user has one.
+    fn boost(&self, read: &ReadFile) -> anyhow::Result<Option<Archive>> {
+        let own = self.cell.axis("cmake").contains("-DWITH_BOOST=");
+        if own || self.cell.dbms == Dbms::Mariadb || self.is_before((5, 7, 0)) { Ok(None) } else { boost(read) }
     }
 
     fn has_lto_switch(&self) -> bool {
@@ -292,6 +298,8 @@ impl Series<'_> {
             }
             _ if self.is_before((5, 7, 0)) => {
                 steps.push(file("sql/mysqld", "bin/mysqld", "755"));
+                // The script that makes data directories looks for it.
+                steps.push(file("support-files/my-default.cnf", "share/my-default.cnf", "644"));
                 steps.extend(["my_print_defaults", "resolveip"].map(|name| file(&format!("extra/{name}"), &format!("bin/{name}"), "755")));
                 steps.extend(["sql/share", "scripts"].map(subtree));
             }
@@ -357,18 +365,44 @@ const INSTRUMENTS: [&str; 19] = [
     "TRANSACTION",
 ];
 
-/// Where the tree's boost is: within it since 8.1, else the archive that it names, unpacked beside it.
-fn boost(read: &ReadFile) -> anyhow::Result<Option<String>> {
+/// The boost that a tree wants, unless it holds one itself, as trees do since 8.1. The check of the
+/// trees is for the exact version; the hashes are those that boost.org publishes.
+fn boost(read: &ReadFile) -> anyhow::Result<Option<Archive>> {
     let Some(text) = read("cmake/boost.cmake")? else { return Ok(None) };
-    if read("extra/boost/boost_1_77_0/boost/version.hpp")?.is_some() || text.contains("BUNDLED_BOOST") || text.contains("extra/boost") {
+    if text.contains("extra/boost") || text.contains("BUNDLED_BOOST") {
         return Ok(None);
     }
     let name = boost_name(&text).context("cmake/boost.cmake does not say which boost it wants (BOOST_PACKAGE_NAME)")?;
-    Ok(Some(format!("{{work}}/archives/{name}")))
+    let (_, sha256) = BOOSTS.iter().find(|(known, _)| *known == name).ok_or_else(|| {
+        let known: Vec<_> = BOOSTS.iter().map(|(known, _)| *known).collect();
+        ConfigurationError::new(format!(
+            "the tree wants {name}, whose hash dbisect does not know (known: {}); unpack it yourself and name it: cmake = \"-DWITH_BOOST=/that/directory\"",
+            known.join(", ")
+        ))
+    })?;
+    let version = name.trim_start_matches("boost_").replace('_', ".");
+    Ok(Some(Archive {
+        name: name.to_owned(),
+        file: format!("{name}.tar.bz2"),
+        sha256: (*sha256).to_owned(),
+        url: format!("https://archives.boost.io/release/{version}/source/{name}.tar.bz2"),
+        part: "boost/".to_owned(),
+    }))
 }
+
+/// Versions that trees from 5.7 to 8.0 want, and the SHA-256 of their `.tar.bz2`.
+const BOOSTS: [(&str, &str); 4] = [
+    ("boost_1_59_0", "727a932322d94287b62abb1bd2d41723eec4356a7728909e38adb65ca25241ca"),
+    ("boost_1_72_0", "59c9b274bc451cf91a9ba1dd2c7fdcaf5d60b1b3aa83f2c9fa143417cc660722"),
+    ("boost_1_73_0", "4eb3b8d442b426dc35346235c8733b5ae35ba431690e38c6a8263dce9fcbb402"),
+    ("boost_1_77_0", "fc9f85fc030e233142908241af7a846e60630aa7388de9a5fafb1f3a26840854"),
+];
 
 /// `boost_1_77_0` from `SET(BOOST_PACKAGE_NAME "boost_1_77_0")`.
 fn boost_name(text: &str) -> Option<&str> {
     let rest = &text[text.find("BOOST_PACKAGE_NAME \"")? + "BOOST_PACKAGE_NAME \"".len()..];
     rest.split_once('"').map(|(name, _)| name).filter(|name| name.starts_with("boost_"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -68,6 +68,7 @@ pub fn recipe(cell: &Cell, version: &str) -> Result<Recipe, ConfigurationError> 
         env: BTreeMap::from([("LC_ALL".to_owned(), "C".to_owned()), ("TZ".to_owned(), "UTC".to_owned()), ("SOURCE_DATE_EPOCH".to_owned(), "0".to_owned())]),
         tools: tools(major, &compiler, &flags),
         proof: flags.proof(&compiler, "bin/postgres"),
+        archives: Vec::new(),
         compiled: ["src/backend", "src/common", "src/port", "src/timezone"].map(str::to_owned).to_vec(),
     })
 }

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::matrix::{Cell, Dbms};
 
+use crate::source::Archive;
+
 use super::mysql;
 use super::postgres;
 use super::proof::Proof;
@@ -69,6 +71,8 @@ pub struct Recipe {
     pub tools: Tools,
     /// What the installed binary must show about how it was compiled.
     pub proof: Proof,
+    /// Archives unpacked beside the source, below `{work}/archives/`.
+    pub archives: Vec<Archive>,
     /// Directories of the tree whose C files are compiled; their number makes the progress bar.
     pub compiled: Vec<String>,
 }
@@ -78,7 +82,7 @@ impl Recipe {
     #[must_use]
     pub fn nothing_to_do() -> Self {
         let tools = Tools { cc: String::new(), programs: Vec::new(), libraries: Vec::new(), headers: Vec::new(), native: false };
-        Self { steps: Vec::new(), env: BTreeMap::new(), tools, proof: Proof::none(), compiled: Vec::new() }
+        Self { steps: Vec::new(), env: BTreeMap::new(), tools, proof: Proof::none(), archives: Vec::new(), compiled: Vec::new() }
     }
 }
 

@@ -176,6 +176,12 @@ impl Workshop {
         let src = work.dir().join("src");
         make_dir(&src)?;
         planned.tree.checkout(&src, &|path| keeps(cell.dbms, path))?;
+        for archive in &planned.recipe.archives {
+            let tree = self.sources.archive(archive, &|sentence| observer.say(&format!("{}: {sentence}", cell.name)))?;
+            let dir = work.dir().join("archives").join(&archive.name);
+            make_dir(&dir)?;
+            tree.checkout(&dir, &|path| path.starts_with(&archive.part))?;
+        }
         let workspace = Workspace { work: work.dir().to_owned(), stage: slot.stage(), log: work.dir().join("log") };
         let tell = |progress: Progress| observer.building(&cell.name, progress.step, progress.compiled);
         // Its own job is what runs the recipe; make takes further ones from the budget.

@@ -107,6 +107,13 @@ fn download<'v>(apt: &Apt, package: &str, versions: &'v [SourcePackage], say: &d
 }
 
 fn verify(tarball: &Path, sha256: &str) -> anyhow::Result<()> {
+    let found = sha256_of(tarball)?;
+    ensure!(found == sha256, "{} has the SHA-256 {found}, but the signed list says {sha256}; remove the file and try again", tarball.display());
+    Ok(())
+}
+
+/// SHA-256 of a file, in hexadecimal digits.
+pub(super) fn sha256_of(tarball: &Path) -> anyhow::Result<String> {
     let mut file = std::fs::File::open(tarball).with_context(|| format!("cannot open {}", tarball.display()))?;
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; 1 << 20];
@@ -117,9 +124,7 @@ fn verify(tarball: &Path, sha256: &str) -> anyhow::Result<()> {
         }
         hasher.update(&buffer[..read]);
     }
-    let found: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    ensure!(found == sha256, "{} has the SHA-256 {found}, but the signed list says {sha256}; remove the file and try again", tarball.display());
-    Ok(())
+    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 fn check_revision(upstream: &str, package: &str, suite: &str, revision: &Revision) -> Result<(), ConfigurationError> {

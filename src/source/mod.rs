@@ -8,6 +8,7 @@
 
 mod apt;
 mod archive;
+mod archives;
 mod debian;
 mod git;
 mod history;
@@ -19,6 +20,7 @@ mod submodule;
 mod tree;
 mod version;
 
+pub use archives::Archive;
 pub use history::{Commit, History};
 pub use patch::AppliedPatch;
 pub use sources::{Environment, Sources};

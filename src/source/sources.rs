@@ -7,6 +7,7 @@ use anyhow::Context;
 
 use crate::matrix::{Cell, ConfigurationError, SourceSpec};
 
+use super::archives::{self, Archive};
 use super::history::History;
 use super::tree::SourceTree;
 use super::version::version_of;
@@ -18,10 +19,15 @@ use super::{debian, git, local, patch, submodule};
 pub struct Environment(pub BTreeMap<String, String>);
 
 impl Environment {
-    /// The variables `DBISECT_MIRROR_*` of this process.
+    /// The variables `DBISECT_MIRROR_*` and `DBISECT_ARCHIVES` of this process.
     #[must_use]
     pub fn of_process() -> Self {
-        Self(std::env::vars().filter(|(name, _)| name.starts_with("DBISECT_MIRROR_")).collect())
+        Self(std::env::vars().filter(|(name, _)| name.starts_with("DBISECT_MIRROR_") || name == archives::VARIABLE).collect())
+    }
+
+    /// Directory of archives that were fetched by hand.
+    fn archives(&self) -> Option<&str> {
+        self.0.get(archives::VARIABLE).map(String::as_str)
     }
 
     /// Mirror that overrides every remote of a dbms or a submodule, by its name.
@@ -102,6 +108,14 @@ impl Sources {
         }
         tree.version = Some(version);
         patch::apply(tree, cell, &self.patches)
+    }
+
+    /// An archive that a build needs beside its source, fetched where it is missing.
+    ///
+    /// # Errors
+    /// When it cannot be had, or is not the one wanted.
+    pub fn archive(&self, archive: &Archive, say: &dyn Fn(&str)) -> anyhow::Result<SourceTree> {
+        archives::obtain(&self.cache, archive, self.environment.archives(), say)
     }
 
     /// The commits that a search between two revisions can blame.
