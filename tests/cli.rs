@@ -158,13 +158,15 @@ fn what_takes_long_can_be_asked_first() {
 }
 
 #[test]
-fn a_dbms_without_a_recipe_is_refused_in_a_sentence() {
+fn a_version_that_cannot_be_built_here_is_refused_before_an_hour_is_spent() {
     let bench = Bench::new();
     let tree = bench.dir.path().join("tree");
     std::fs::create_dir(&tree).unwrap();
-    std::fs::write(tree.join("VERSION"), "8").unwrap();
     let matrix = bench.write("m.toml", "[[target]]\ndbms = \"mysql\"\nsource = { kind = \"path\", path = \"tree\" }\n");
-    bench.refuses(&["build", &matrix], "mysql cannot be built yet");
+    std::fs::write(tree.join("VERSION"), "MYSQL_VERSION_MAJOR=8\nMYSQL_VERSION_MINOR=0\nMYSQL_VERSION_PATCH=28\n").unwrap();
+    bench.refuses(&["build", &matrix], "OpenSSL 1.1.1");
+    std::fs::write(tree.join("VERSION"), "MYSQL_VERSION_MAJOR=5\nMYSQL_VERSION_MINOR=5\nMYSQL_VERSION_PATCH=62\n").unwrap();
+    bench.refuses(&["build", &matrix], "5.6 or later is wanted");
 }
 
 #[test]

@@ -175,7 +175,8 @@ impl Series<'_> {
         }
         set("WITH_ROUTER", "OFF");
         set("WITH_MYSQLX", "OFF");
-        if self.is_before((8, 0, 12)) || build == "rel_less" && self.is_before((8, 0, 39)) {
+        // Later trees do not know it any more, although the posts went on giving it.
+        if self.is_before((8, 0, 12)) {
             set("WITH_RAPID", "OFF");
         }
         match build {
