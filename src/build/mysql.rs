@@ -49,6 +49,15 @@ pub fn recipe(cell: &Cell, version: &str, read: &ReadFile) -> anyhow::Result<Rec
     if cell.dbms != Dbms::Mariadb && numbers < (5, 6, 0) {
         return Err(ConfigurationError::new(format!("the tree of {} is version {version}, and 5.6 or later is wanted", cell.name)).into());
     }
+    if matches!(cell.axis("build"), "rel_less" | "rel_lessps") && (cell.dbms == Dbms::Mariadb || numbers < (8, 0, 0)) {
+        return Err(ConfigurationError::new(format!(
+            "the cell {} asks for {} of {} {version}, which only MySQL 8.0 and later have; exclude the pair",
+            cell.name,
+            cell.axis("build"),
+            cell.dbms
+        ))
+        .into());
+    }
     let compiler = Compiler::of(cell.axis("compiler"));
     let series = Series { cell, version: numbers, compiler: &compiler, flags: Flags::of(cell, level(cell)) };
     let options = series.options(read)?;

@@ -87,3 +87,12 @@ fn boost_is_the_one_that_the_tree_names() {
     assert_eq!(boost_name("SET(BOOST_PACKAGE_NAME \"boost_1_73_0\")\n"), Some("boost_1_73_0"));
     assert_eq!(boost_name("SET(BOOST_PACKAGE_NAME)"), None);
 }
+
+#[test]
+fn a_configuration_that_would_change_nothing_is_refused() {
+    for (dbms, version) in [("mysql", "5.6.35"), ("mariadb", "10.11.19")] {
+        let error = of(dbms, version, "build = \"rel_lessps\"", YASSL).unwrap_err().to_string();
+        assert!(error.contains("rel_lessps") && error.contains("8.0 and later"), "{error}");
+    }
+    assert!(of("mysql", "8.0.37", "build = \"rel_less\"", BOOST).is_ok());
+}
