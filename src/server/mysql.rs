@@ -1,7 +1,6 @@
 //! The MySQL family: MySQL 5.6 to 9.x, FB MySQL and MariaDB, with InnoDB or RocksDB.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -11,11 +10,11 @@ use nix::sys::signal::Signal;
 
 use crate::build::server_programs;
 use crate::matrix::{Dbms, StorageEngine};
-use crate::process::{Program, interrupted, stop_if_interrupted};
+use crate::process::{Program, stop_if_interrupted};
 
 use super::config::leading_numbers;
 use super::data::make_empty;
-use super::running::{Endpoint, Quiet, RunningServer, Session, StopSignal, socket_dir};
+use super::running::{Endpoint, Quiet, RunningServer, Session, StopSignal, cancellable, first_answer, socket_dir};
 use super::{Area, Engine, Installation, ServerConfig};
 
 /// Superuser of every new data directory; it has no password, and only the socket's owner gets there.
@@ -84,24 +83,9 @@ impl Engine for Mysql {
             database: DATABASE.to_owned(),
             engine: config.engine,
         };
-        let started = Instant::now();
-        loop {
-            let error = match Conn::new(options(&endpoint)) {
-                Ok(conn) => {
-                    let session = Box::new(Connection { conn, endpoint: endpoint.clone() });
-                    return Ok(RunningServer { daemon, endpoint, session, data: data.to_owned(), stop_signals: STOP_SIGNALS, _socket_dir: sockets });
-                }
-                Err(error) => error,
-            };
-            if !daemon.is_running() {
-                return Err(daemon.error()).context("the server ended while starting");
-            }
-            stop_if_interrupted()?;
-            if started.elapsed() > START_LIMIT {
-                bail!("the server did not answer within {} s: {error}; its log is {}", START_LIMIT.as_secs(), area.dir.join("server.log").display());
-            }
-            std::thread::sleep(POLL);
-        }
+        let conn = first_answer(&daemon, &area.dir.join("server.log"), START_LIMIT, || Conn::new(options(&endpoint)))?;
+        let session = Box::new(Connection { conn, endpoint: endpoint.clone() });
+        Ok(RunningServer { daemon, endpoint, session, data: data.to_owned(), stop_signals: STOP_SIGNALS, _socket_dir: sockets })
     }
 }
 
@@ -201,27 +185,12 @@ struct Connection {
 impl Session for Connection {
     fn sql(&mut self, statements: &str) -> anyhow::Result<()> {
         let id = self.conn.connection_id();
-        let done = AtomicBool::new(false);
         let endpoint = &self.endpoint;
-        let result = std::thread::scope(|scope| {
-            let watcher = scope.spawn(|| {
-                while !done.load(Ordering::Acquire) {
-                    if interrupted() {
-                        // When the server cannot be told any more, the statement fails by itself.
-                        let told = Conn::new(options(endpoint)).and_then(|mut other| other.query_drop(format!("KILL QUERY {id}")));
-                        return told.unwrap_or_else(|error| tracing::debug!("cannot cancel a statement: {error}"));
-                    }
-                    std::thread::park_timeout(POLL);
-                }
-            });
-            let result = self.conn.query_drop(statements);
-            done.store(true, Ordering::Release);
-            watcher.thread().unpark();
-            result
-        });
-        if result.is_err() {
-            stop_if_interrupted()?;
-        }
+        let cancel = || {
+            let told = Conn::new(options(endpoint)).and_then(|mut other| other.query_drop(format!("KILL QUERY {id}")));
+            told.unwrap_or_else(|error| tracing::debug!("cannot cancel a statement: {error}"));
+        };
+        let result = cancellable(cancel, || self.conn.query_drop(statements))?;
         result.with_context(|| format!("the server refused `{statements}`"))
     }
 

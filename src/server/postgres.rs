@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -10,11 +9,11 @@ use nix::sys::signal::Signal;
 use postgres::{Client, NoTls};
 
 use crate::matrix::Dbms;
-use crate::process::{Program, interrupted, stop_if_interrupted};
+use crate::process::{Program, stop_if_interrupted};
 
 use super::config::leading_numbers;
 use super::data::make_empty;
-use super::running::{Endpoint, Quiet, RunningServer, Session, StopSignal, socket_dir};
+use super::running::{Endpoint, Quiet, RunningServer, Session, StopSignal, cancellable, first_answer, socket_dir};
 use super::{Area, Engine, Installation, ServerConfig};
 
 /// Superuser of every data directory.
@@ -89,24 +88,9 @@ impl Engine for Postgres {
             database: DATABASE.to_owned(),
             engine: None,
         };
-        let started = Instant::now();
-        loop {
-            let error = match connect(&endpoint, OWN_DATABASE) {
-                Ok(client) => {
-                    let session = Box::new(Connection { client, endpoint: endpoint.clone() });
-                    return Ok(RunningServer { daemon, endpoint, session, data: data.to_owned(), stop_signals: STOP_SIGNALS, _socket_dir: sockets });
-                }
-                Err(error) => error,
-            };
-            if !daemon.is_running() {
-                return Err(daemon.error()).context("the server ended while starting");
-            }
-            stop_if_interrupted()?;
-            if started.elapsed() > START_LIMIT {
-                bail!("the server did not answer within {} s: {error}; its log is {}", START_LIMIT.as_secs(), area.dir.join("server.log").display());
-            }
-            std::thread::sleep(POLL);
-        }
+        let client = first_answer(&daemon, &area.dir.join("server.log"), START_LIMIT, || connect(&endpoint, OWN_DATABASE))?;
+        let session = Box::new(Connection { client, endpoint: endpoint.clone() });
+        Ok(RunningServer { daemon, endpoint, session, data: data.to_owned(), stop_signals: STOP_SIGNALS, _socket_dir: sockets })
     }
 }
 
@@ -219,25 +203,8 @@ impl Connection {
 /// Runs statements; an interrupt makes the server cancel them, since some take minutes.
 fn execute(client: &mut Client, statements: &str) -> anyhow::Result<()> {
     let token = client.cancel_token();
-    let done = AtomicBool::new(false);
-    let result = std::thread::scope(|scope| {
-        let watcher = scope.spawn(|| {
-            while !done.load(Ordering::Acquire) {
-                if interrupted() {
-                    // When the server cannot be told any more, the statement fails by itself.
-                    return token.cancel_query(NoTls).unwrap_or_else(|error| tracing::debug!("cannot cancel a statement: {error}"));
-                }
-                std::thread::park_timeout(POLL);
-            }
-        });
-        let result = client.batch_execute(statements);
-        done.store(true, Ordering::Release);
-        watcher.thread().unpark();
-        result
-    });
-    if result.is_err() {
-        stop_if_interrupted()?;
-    }
+    let cancel = || token.cancel_query(NoTls).unwrap_or_else(|error| tracing::debug!("cannot cancel a statement: {error}"));
+    let result = cancellable(cancel, || client.batch_execute(statements))?;
     result.with_context(|| format!("the server refused `{statements}`"))
 }
 

@@ -2,7 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use nix::sys::signal::Signal;
@@ -10,7 +11,7 @@ use nix::unistd::Pid;
 use procfs::process::Process;
 
 use crate::matrix::{Dbms, StorageEngine};
-use crate::process::{Account, Daemon};
+use crate::process::{Account, Daemon, interrupted, stop_if_interrupted};
 
 use super::mysql::SOCKET;
 
@@ -18,6 +19,8 @@ use super::mysql::SOCKET;
 const GONE_AFTER: Duration = Duration::from_millis(500);
 /// Time that a killed process takes to be gone, unless it waits for storage.
 const KILLED_AFTER: Duration = Duration::from_secs(5);
+/// How often a wait looks again.
+const POLL: Duration = Duration::from_millis(20);
 /// Longest path of the system's directory for temporary files that leaves room for a socket's name.
 const TEMP_DIR_LENGTH: usize = 60;
 
@@ -228,6 +231,49 @@ impl Drop for RunningServer {
 fn children(parent: u32) -> Vec<(i32, u64)> {
     let all = procfs::process::all_processes().into_iter().flatten().flatten();
     all.filter_map(|process| process.stat().ok()).filter(|stat| stat.ppid.cast_unsigned() == parent).map(|stat| (stat.pid, stat.starttime)).collect()
+}
+
+/// Waits until a server that was just started answers.
+pub(super) fn first_answer<T, E: std::fmt::Display>(daemon: &Daemon, log: &Path, limit: Duration, connect: impl Fn() -> Result<T, E>) -> anyhow::Result<T> {
+    let started = Instant::now();
+    loop {
+        let error = match connect() {
+            Ok(connection) => return Ok(connection),
+            Err(error) => error,
+        };
+        if !daemon.is_running() {
+            return Err(daemon.error()).context("the server ended while starting");
+        }
+        stop_if_interrupted()?;
+        if started.elapsed() > limit {
+            bail!("the server did not answer within {} s: {error}; its log is {}", limit.as_secs(), log.display());
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+/// Runs a statement, and `cancel` when the user interrupts meanwhile: some take minutes. When the
+/// server cannot be told any more, the statement fails by itself.
+pub(super) fn cancellable<T, E>(cancel: impl FnOnce() + Send, statement: impl FnOnce() -> Result<T, E>) -> anyhow::Result<Result<T, E>> {
+    let done = AtomicBool::new(false);
+    let result = std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                if interrupted() {
+                    return cancel();
+                }
+                std::thread::park_timeout(POLL);
+            }
+        });
+        let result = statement();
+        done.store(true, Ordering::Release);
+        watcher.thread().unpark();
+        result
+    });
+    if result.is_err() {
+        stop_if_interrupted()?;
+    }
+    Ok(result)
 }
 
 /// A private directory for a socket. Its path is short, since the path of a Unix socket may have at
